@@ -114,6 +114,19 @@ def natural_sizes(given):
     return given[0] if given else None
 
 
+def prepared(method, X, layers, *, inducing=500, batch_size=1000, draws=2, seed=0):
+    """Return ``(start, options of fs.fit)`` of a model of kin40k."""
+    noise = fs.Gaussian(variance=0.1)
+    model = fs.deep_gp(X, noise, layers, inducing, posterior=METHODS[method], rng=seed)
+    options = {
+        "batch_size": batch_size,
+        "optimiser": fs.adam(fs.schedules.plateau(5e-3, 0.95, 1000)),
+        "num_samples": draws,
+        "rng": seed,
+    }
+    return model, options
+
+
 def kin40k(args):
     """Train one model; return its rows (step, seconds, bound per datum, RMSE, NLPD)."""
     X, y, Xs, ys = table("kin40k", 0)
@@ -128,13 +141,14 @@ def kin40k(args):
     if args.float32:
         X, y, Xs, ys = (a.astype(np.float32) for a in (X, y, Xs, ys))
     path, rows = pathlib.Path(args.out, f"kin40k-{args.layers}-{name}-{args.inducing}.npz"), []
-    model = fs.deep_gp(
+    model, options = prepared(
+        args.method,
         X,
-        fs.Gaussian(variance=0.1),
         args.layers,
-        args.inducing,
-        posterior=METHODS[args.method],
-        rng=args.seed,
+        inducing=args.inducing,
+        batch_size=args.batch_size,
+        draws=args.draws,
+        seed=args.seed,
     )
 
     def report(step, value, info):
@@ -152,14 +166,11 @@ def kin40k(args):
         X,
         y,
         steps=args.steps,
-        batch_size=args.batch_size,
-        optimiser=fs.adam(fs.schedules.plateau(5e-3, 0.95, 1000)),
         natural_step_size=natural_sizes(args.natural),
-        num_samples=args.draws,
-        rng=args.seed,
         callback=report,
         checkpoint=path,
         resume=path if path.is_file() else None,
+        **options,
     )
     if info.interrupted:
         sys.exit(f"interrupted; run the same command to resume from {path}")

@@ -102,48 +102,48 @@ def start(kind, covariance, inducing, likelihood, outputs=None):
     )
 
 
-def score(name, method, setting, seed):
-    """Return ``(RMSE or error, NLPD, bound per datum)`` of one training."""
-    X, y, Xs, ys, likelihood, outputs = split_rows(name, seed)
-    kind = fs.Matern52 if name == "mnist" else fs.Matern32
-    covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=0, ard=False))
-    inducing = fs.kmeans_inducing(X, setting.inducing, rng=seed)
-    model = start(
-        fs.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened,
-        covariance,
-        inducing,
-        likelihood,
-        outputs,
-    )
-    natural = fs.schedules.log_linear(1e-3, setting.natural, 100) if method != "Adam" else None
-    rounds = (
-        {"e_steps": setting.e_steps, "m_steps": setting.m_steps}
-        if method != "Adam"
-        else {"m_steps": setting.m_steps}
-    )
-    model, info = fs.fit(
+def train(method, setting, data, seed, **options):
+    """Return the trained model and the info of ``fs.fit``, which takes ``options``.
+
+    ``data`` are those of ``split_rows``. With ``resume`` the start is not computed.
+    """
+    X, y, _, _, likelihood, outputs = data
+    if options.get("resume"):
+        model = fs.load(options["resume"]).model
+    else:
+        kind = fs.Matern32 if outputs is None else fs.Matern52
+        covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=0, ard=False))
+        inducing = fs.kmeans_inducing(X, setting.inducing, rng=seed)
+        q = fs.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened
+        model = start(q, covariance, inducing, likelihood, outputs)
+    rounds = {"m_steps": setting.m_steps}
+    if method != "Adam":
+        rounds["e_steps"] = setting.e_steps
+        rounds["natural_step_size"] = fs.schedules.log_linear(1e-3, setting.natural, 100)
+    return fs.fit(
         model,
         X,
         y,
         steps=setting.steps,
         batch_size=setting.batch,
-        natural_step_size=natural,
         optimiser=fs.adam(setting.adam),
         rng=seed,
         **rounds,
+        **options,
     )
+
+
+def score(model, data):
+    """Return ``(RMSE or error, NLPD)`` on the test rows of the data."""
+    _, _, Xs, ys, likelihood, outputs = data
     mean = fs.predict_y(model, Xs)[0]
     if outputs is not None:
-        off = float(np.mean(mean.argmax(axis=-1) != ys))
-    elif name == "banana":
-        off = float(np.mean((mean > 0.5) != ys))
+        off = np.mean(mean.argmax(axis=-1) != ys)
+    elif isinstance(likelihood, fs.BernoulliLogit):
+        off = np.mean((mean > 0.5) != ys)
     else:
-        off = float(np.sqrt(np.mean((mean - ys) ** 2)))
-    return (
-        off,
-        -float(np.mean(fs.predict_log_density(model, Xs, ys))),
-        float(info.smoothed / len(X)),
-    )
+        off = np.sqrt(np.mean((mean - ys) ** 2))
+    return float(off), -float(np.mean(fs.predict_log_density(model, Xs, ys)))
 
 
 def table(names, args):
@@ -162,7 +162,10 @@ def table(names, args):
                     args.out, f"{title}-{method}-{setting.steps}-{seed}.json".replace(" ", "-")
                 )
                 if not path.is_file():
-                    path.write_text(json.dumps(score(name, method, setting, seed)))
+                    data = split_rows(name, seed)
+                    model, info = train(method, setting, data, seed)
+                    bound = float(info.smoothed / len(data[0]))
+                    path.write_text(json.dumps([*score(model, data), bound]))
                 found.append(json.loads(path.read_text()))
             numbers = " | ".join(
                 f"{m:.3f} ± {s:.3f}"

@@ -34,16 +34,27 @@ TOYS = {"snelson": (10, 5e-3), "banana": (64, 1e-2)}
 TABLES = ("kin40k", "elevators")
 TRACE_POINTS = 100
 METHODS = ("W-SVGP", "L-SVGP", "R-SVGP")
+# curves of the figure; "plain": the mean is not preconditioned, "by Adam": the factor of R-SVGP is
+# trained with the rest
+CURVES = (
+    "W-SVGP",
+    "L-SVGP, plain",
+    "L-SVGP",
+    "R-SVGP, plain, by Adam",
+    "R-SVGP, by Adam",
+    "R-SVGP, plain",
+    "R-SVGP",
+)
 
 
 def posterior(method, M):
-    """Return the start of each method."""
-    mean, noise = np.zeros(M), np.full(M, PSEUDO_NOISE)
+    """Return the start of each method or curve."""
+    mean, noise, preconditioned = np.zeros(M), np.full(M, PSEUDO_NOISE), "plain" not in method
     if method == "W-SVGP":
         return fs.Whitened(mean, np.eye(M))
-    if method == "R-SVGP":
-        return fs.Relaxed(mean, noise, COLD * np.eye(M))
-    return fs.LikelihoodForm(mean, noise, preconditioned=method == "L-SVGP")
+    if method.startswith("R-SVGP"):
+        return fs.Relaxed(mean, noise, COLD * np.eye(M), preconditioned=preconditioned)
+    return fs.LikelihoodForm(mean, noise, preconditioned=preconditioned)
 
 
 def read(name):
@@ -90,6 +101,8 @@ def trace(name, method, steps):
             found.elbos.append(fs.elbo(info.model, X, y))
 
     options = {"optimiser": fs.adam(rate, fixed="inducing"), "batch_size": M, "rng": 0}
+    if "by Adam" in method:
+        options["inverse_updates"] = False
     model, _ = fs.fit(model, X, y, steps=steps, callback=watch, **options)
     return found._replace(nlpd=-float(np.mean(fs.predict_log_density(model, X, y))))
 
@@ -101,13 +114,17 @@ def plot(path, traces):
 
     figure = Figure(figsize=(5.2 * len(traces), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    styles = {"W-SVGP": "-", "L-SVGP": "-", "L-SVGP, plain": "-.", "R-SVGP": ":"}
+    styles = {"W": "-", "L": "--", "R": ":"}
     for ax, (name, found) in zip(
         figure.subplots(1, len(traces), squeeze=False)[0], traces.items(), strict=True
     ):
         for t in found:
             ax.plot(
-                t.steps, [-elbo for elbo in t.elbos], styles[t.method], label=t.method, linewidth=2
+                t.steps,
+                [-elbo for elbo in t.elbos],
+                styles[t.method[0]],
+                label=t.method,
+                linewidth=2,
             )
         ax.set(title=name, xlabel="steps", ylabel="negative ELBO", xscale="log")
         ax.legend()
@@ -128,7 +145,7 @@ def table(name, split):
 class Contestant:
     """One method during the training."""
 
-    def __init__(self, method, model, path, options):
+    def __init__(self, method, model, options, path):
         self.method, self.model, self.path, self.options = method, model, path, options
         self.done = 0
         self.resume = None
@@ -165,35 +182,54 @@ class Contestant:
         self.done, self.resume, self.elbo = info.steps, self.path, info.smoothed
         return info
 
-    def scores(self, X, y):
-        """Return RMSE and NLPD."""
-        mean, _ = fs.predict_y(self.model, X)
-        return float(np.sqrt(np.mean((mean - y) ** 2))), -float(
-            np.mean(fs.predict_log_density(self.model, X, y))
-        )
+
+def scores(model, X, y):
+    """Return RMSE and NLPD."""
+    mean, _ = fs.predict_y(model, X)
+    return float(np.sqrt(np.mean((mean - y) ** 2))), -float(
+        np.mean(fs.predict_log_density(model, X, y))
+    )
+
+
+def prepared(
+    method,
+    X,
+    inducing,
+    *,
+    batch_size=100,
+    rest=1000,
+    tolerance=1e-3,
+    direction="exact",
+    seed=0,
+):
+    """Return ``(start, options of fs.fit)`` of a method on a table.
+
+    ``inducing`` are the inducing inputs at the start, from ``fs.kmeans_inducing``.
+    """
+    covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
+    q = posterior(method, len(inducing))
+    options = {
+        "optimiser": fs.gentle_inducing(fs.adam(5e-3), after=rest),
+        "batch_size": batch_size,
+        "rng": seed,
+    }
+    if method == "R-SVGP":
+        options["inverse_updates"] = fs.inverse_updates(tolerance, direction=direction)
+    return fs.SVGP(covariance, inducing, q, fs.Gaussian(variance=1.0)), options
 
 
 def contest(name, args):
     """Train all methods in turns; return the contestants and the test data."""
     X, y, X_test, y_test = table(name, args.split)
-    covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
     Z = fs.kmeans_inducing(X, args.inducing, rng=args.seed)
-    options = {
-        "optimiser": fs.gentle_inducing(fs.adam(5e-3), after=args.rest),
-        "batch_size": args.batch_size,
-        "rng": args.seed,
+    settings = {
+        key: getattr(args, key) for key in ("batch_size", "rest", "tolerance", "direction", "seed")
     }
     contestants = []
     for method in (m for m in METHODS if m[0] in args.methods):
-        updates = fs.inverse_updates(args.tolerance, direction=args.direction)
-        own = {"inverse_updates": updates} if method == "R-SVGP" else {}
-        model = fs.SVGP(covariance, Z, posterior(method, args.inducing), fs.Gaussian(variance=1.0))
-        contestants.append(
-            Contestant(
-                method, model, os.path.join(args.out, f"{name}-{method[0]}.npz"), options | own
-            )
-        )
-        if args.resume and os.path.exists(contestants[-1].path):
+        path = os.path.join(args.out, f"{name}-{method[0]}.npz")
+        contestants.append(Contestant(method, *prepared(method, X, Z, **settings), path))
+        if args.resume and os.path.exists(path):
             contestants[-1].go_on()
     started = time.perf_counter()
     while (behind := min(c.done for c in contestants)) < args.steps:
@@ -202,11 +238,12 @@ def contest(name, args):
             if contestant.done < goal and contestant.turn(X, y, goal).interrupted:
                 sys.exit(f"interrupted; --resume continues from {args.out}")
         if goal % args.report_every == 0:
-            scores = ", ".join(
-                "{} {:.4f} {:.4f}".format(c.method, *c.scores(X_test, y_test)) for c in contestants
+            found = ", ".join(
+                "{} {:.4f} {:.4f}".format(c.method, *scores(c.model, X_test, y_test))
+                for c in contestants
             )
             print(
-                f"{name}, step {goal}: RMSE and NLPD {scores};"
+                f"{name}, step {goal}: RMSE and NLPD {found};"
                 f" {time.perf_counter() - started:.0f} s",
                 flush=True,
             )
@@ -218,7 +255,7 @@ def contest_rows(name, args):
     contestants, X_test, y_test = contest(name, args)
     medians = [float(np.median(c.seconds)) if c.seconds else math.nan for c in contestants]
     for c, seconds in zip(contestants, medians, strict=True):
-        rmse, nlpd = c.scores(X_test, y_test)
+        rmse, nlpd = scores(c.model, X_test, y_test)
         updates = f"{np.mean(c.updates):.2f}" if c.method == "R-SVGP" and c.updates else ""
         times = f"{1e3 * seconds:.3g} | {seconds / medians[0]:.2f}"
         yield f"| {name} | {c.method} | {rmse:.4f} | {nlpd:.4f} | {c.done} | {updates} | {times} |"
@@ -285,10 +322,7 @@ def main(argv=None):
     traces = {}
     try:
         for name in toys:
-            traces[name] = [
-                trace(name, m, args.steps or 10_000)
-                for m in ("W-SVGP", "L-SVGP", "L-SVGP, plain", "R-SVGP")
-            ]
+            traces[name] = [trace(name, curve, args.steps or 10_000) for curve in CURVES]
             print(f"{name}: done", flush=True)
         args.steps = args.steps or 5000
         for name in chosen:

@@ -48,6 +48,14 @@ def svgp(X, count, dtype):
     return fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.BernoulliLogit())
 
 
+def scored(model, X, y):
+    """Return accuracy, NLPD at the median of f, and NLPD."""
+    f, _ = fs.predict_f(model, X)
+    wrong = np.logaddexp(0, np.where(y > 0, -f, f))
+    density = np.mean(fs.predict_log_density(model, X, y))
+    return float(np.mean((f > 0) == (y > 0))), float(np.mean(wrong)), -float(density)
+
+
 class Scores:
     """A callback that prints a row at regular seconds of training, and stops it after ``limit``."""
 
@@ -76,10 +84,7 @@ class Scores:
 
     def take(self, model, step, spent):
         """Add a row of the table."""
-        f, _ = fs.predict_f(model, self._X)
-        wrong = np.logaddexp(0, np.where(self._y > 0, -f, f))
-        density = -np.mean(fs.predict_log_density(model, self._X, self._y))
-        self.rows.append((spent, step, np.mean((f > 0) == (self._y > 0)), np.mean(wrong), density))
+        self.rows.append((spent, step, *scored(model, self._X, self._y)))
         print("| {:.0f} | {:,} | {:.4f} | {:.4f} | {:.4f} |".format(*self.rows[-1]), flush=True)
 
 

@@ -52,6 +52,20 @@ def arguments(name, split, out):
     ]
 
 
+def fitted(name, split, steps, out, options=()):
+    """Fit a data set by the command line, with further ``options``; return its metrics."""
+    command = [*arguments(name, split, out), *options]
+    if steps:
+        at = command.index("--epochs") if "--epochs" in command else None
+        command = command[:at] + command[at + 2 :] if at else command
+        command += ["--steps", str(steps)]
+    print("fastsvgp " + " ".join(command), flush=True)
+    code = fastsvgp(command)
+    if code:
+        sys.exit(code)
+    return json.loads(pathlib.Path(out, name, "metrics.json").read_text())
+
+
 def row(name, model, trivial, seconds, steps, what):
     """Return a row of the table; ``model`` and ``trivial`` are (score, NLPD)."""
     cells = [
@@ -99,16 +113,7 @@ def main(argv=None):
                 )
             )
             continue
-        command = arguments(name, args.split, args.out)
-        if args.steps:
-            at = command.index("--epochs") if "--epochs" in command else None
-            command = command[:at] + command[at + 2 :] if at else command
-            command += ["--steps", str(args.steps)]
-        print("fastsvgp " + " ".join(command), flush=True)
-        code = fastsvgp(command)
-        if code:
-            sys.exit(code)
-        results = json.loads(pathlib.Path(args.out, name, "metrics.json").read_text())
+        results = fitted(name, args.split, args.steps, args.out)
         score = "accuracy" if results["classes"] else "rmse"
         pairs = [
             (results["test"][who][score], results["test"][who]["nlpd"])

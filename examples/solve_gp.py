@@ -32,6 +32,8 @@ METHODS = {  # the posterior, and the number of inducing inputs of each set
     "SVGP 2048": (fs.Marginal, 2048, 0),
     "SOLVE 1024+1024": (fs.Orthogonal, 1024, 1024),
     "ODVGP 1024+8096": (fs.DecoupledWeights, 1024, 8096),
+    "SVGP 1536": (fs.Marginal, 1536, 0),
+    "ODVGP 1024+1024": (fs.DecoupledWeights, 1024, 1024),
     "SVGP 1024 whitened": (fs.Whitened, 1024, 0),
     "SVGP 2048 whitened": (fs.Whitened, 2048, 0),
     "SOLVE 1024+1024 whitened": (fs.WhitenedOrthogonal, 1024, 1024),
@@ -69,16 +71,50 @@ def training(model):
 # --- held-out scores ------------------------------------------------------------------------------
 
 
-def split_rows(name, split):
-    """Return (X, y, test X, test y), standardised by the training part."""
+def split_rows(name, split, part="test"):
+    """Return (X, y, test X, test y), standardised by the training part.
+
+    The ``part`` "validation" has the 16 % between training and test rows in place of these.
+    """
     rows = np.loadtxt(DATA / f"{name}.data.csv.gz", delimiter=",")
     rows = rows[np.random.default_rng(split).permutation(len(rows))]
     train = rows[: int(0.64 * len(rows))]
     sd = train.std(axis=0)
     rows = (rows - train.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
     X, y = np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, -1])
-    test = int(0.8 * len(rows))
-    return X[: len(train)], y[: len(train)], X[test:], y[test:]
+    end = int(0.8 * len(rows))
+    held = slice(end, None) if part == "test" else slice(len(train), end)
+    return X[: len(train)], y[: len(train)], X[held], y[held]
+
+
+def train(method, X, y, seed, epochs=100, size=1024, lengthscale=None, **options):
+    """Return the trained model of a row, and the info of ``fs.fit``, which takes ``options``.
+
+    ``size`` replaces 1024 in the row, and the other number in proportion; ``lengthscale`` is that
+    of the start, the median distance if it is None. With ``resume`` the start is not computed.
+    """
+    kind, *sizes = METHODS[method]
+    if options.get("resume"):
+        model = fs.load(options["resume"]).model
+    else:
+        if lengthscale is None:
+            lengthscale = fs.median_lengthscales(X, rng=0, ard=False)
+        covariance = fs.Matern32(variance=1.0, lengthscales=lengthscale)
+        model = start(kind, *(M * size // 1024 for M in sizes), covariance, X, 0.1, seed)
+    settings = {"batch_size": BATCH} | training(model) | options
+    return fs.fit(model, X, y, epochs=epochs, rng=seed, **settings)
+
+
+def measured(model, info, data):
+    """Return scores and hyperparameters of a trained model; ``data`` are those of its split."""
+    X, _, Xs, ys = data
+    return {
+        "rmse": float(np.sqrt(np.mean((fs.predict_y(model, Xs)[0] - ys) ** 2))),
+        "log density": float(np.mean(fs.predict_log_density(model, Xs, ys))),
+        "bound a datum": float(info.smoothed / len(X)),
+        "lengthscale": float(model.covariance.lengthscales),
+        "noise sd": float(np.sqrt(model.likelihood.variance)),
+    }
 
 
 def scores(name, method, args):
@@ -88,36 +124,14 @@ def scores(name, method, args):
     if finished.is_file():
         return json.loads(finished.read_text())
     folder.mkdir(parents=True, exist_ok=True)
-    X, y, Xs, ys = split_rows(name, args.split)
-    kind, *sizes = METHODS[method]
-    covariance = fs.Matern32(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=0, ard=False))
-    if checkpoint.is_file():
-        model, resume = fs.load(checkpoint).model, checkpoint
-    else:
-        model, resume = (
-            start(kind, *(M * args.size // 1024 for M in sizes), covariance, X, 0.1, args.split),
-            None,
-        )
-    model, info = fs.fit(
-        model,
-        X,
-        y,
-        epochs=args.epochs,
-        batch_size=BATCH,
-        rng=args.split,
-        checkpoint=checkpoint,
-        resume=resume,
-        **training(model),
+    data = split_rows(name, args.split)
+    resume = checkpoint if checkpoint.is_file() else None
+    model, info = train(
+        method, *data[:2], args.split, args.epochs, args.size, checkpoint=checkpoint, resume=resume
     )
     if info.interrupted:
         sys.exit(f"interrupted; run the same command to resume from {checkpoint}")
-    found = {
-        "rmse": float(np.sqrt(np.mean((fs.predict_y(model, Xs)[0] - ys) ** 2))),
-        "log density": float(np.mean(fs.predict_log_density(model, Xs, ys))),
-        "bound a datum": float(info.smoothed / len(X)),
-        "lengthscale": float(model.covariance.lengthscales),
-        "noise sd": float(np.sqrt(model.likelihood.variance)),
-    }
+    found = measured(model, info, data)
     finished.write_text(json.dumps(found))
     checkpoint.unlink()
     return found
@@ -143,18 +157,24 @@ def table(names, args):
 # --- the picture ----------------------------------------------------------------------------------
 
 
-def toys(steps):
-    """Return 100 of Snelson's points, and the trained model of each method (RBF, batches of 20)."""
+def toy_rows():
+    """Return 100 of Snelson's points."""
     rows = np.loadtxt(DATA / "snelson.csv.gz", delimiter=",")
     rows = rows[np.random.default_rng(0).choice(len(rows), 100, replace=False)]
-    X, y = rows[:, :1].copy(), rows[:, 1].copy()
-    found = {}
-    for method, (kind, M, M2) in TOY.items():
-        model = start(kind, M, M2, fs.RBF(variance=1.0, lengthscales=1.0), X, 0.1, 0)
-        found[method], _ = fs.fit(
-            model, X, y, steps=steps, batch_size=20, optimiser=fs.adam(0.01), rng=0
-        )
-    return X, y, found
+    return rows[:, :1].copy(), rows[:, 1].copy()
+
+
+def toy(method, X, y, steps):
+    """Return the trained model of a method of the picture (RBF, batches of 20), and the info."""
+    kind, M, M2 = TOY[method]
+    model = start(kind, M, M2, fs.RBF(variance=1.0, lengthscales=1.0), X, 0.1, 0)
+    return fs.fit(model, X, y, steps=steps, batch_size=20, optimiser=fs.adam(0.01), rng=0)
+
+
+def toys(steps):
+    """Return the points, and the trained model of each method."""
+    X, y = toy_rows()
+    return X, y, {method: toy(method, X, y, steps)[0] for method in TOY}
 
 
 def picture(path, X, y, models):

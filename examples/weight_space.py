@@ -31,10 +31,10 @@ PARTS = 0.03, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0  # and parts of the steps
 BATCH, FUNCTIONS = 500, 10_000
 
 
-def rows_of(name):
-    """Return (X, y, test X, test y), standardised by the training part."""
+def rows_of(name, split=0):
+    """Return (X, y, test X, test y) of a split, standardised by the training part."""
     rows = np.loadtxt(DATA / f"{name}.data.csv.gz", delimiter=",")
-    test = np.loadtxt(DATA / f"{name}.test_mask.csv.gz", delimiter=",")[:, 0] > 0
+    test = np.loadtxt(DATA / f"{name}.test_mask.csv.gz", delimiter=",")[:, split] > 0
     rows = (rows - rows[~test].mean(axis=0)) / rows[~test].std(axis=0)
     X, y = np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, -1])
     return X[~test], y[~test], X[test], y[test]
@@ -93,49 +93,64 @@ def by_conjugate_gradients(model, data, iterations):
     return table.rows
 
 
-def from_samples(model, data, steps, kind, points, size=FUNCTIONS):
-    """Train the mean by ``fit``, from samples of functions and data, with this control."""
-    X, y, Xt, yt = data
+def train(model, X, y, steps, kind, points, size=FUNCTIONS, **options):
+    """Train the mean by ``fs.fit`` from samples of functions and data, with this control.
+
+    ``options`` are those of ``fs.fit``.
+    """
     at = np.random.default_rng(1).choice(len(X), points, replace=False)
     control = {
         "none": lambda: 0,
         "paired": lambda: fs.paired_control(model, X[at]),
         "kriged": lambda: points,
     }[kind]()
-    table = Table("steps", {max(1, round(part * steps)) for part in PARTS}, Xt, yt, model)
-    fs.fit(
+    settings = {
+        "batch_size": BATCH,
+        "optimiser": fs.adagrad(fs.schedules.log_linear(0.1, 0.02, steps)),
+    }
+    return fs.fit(
         model,
         X,
         y,
         steps=steps,
-        batch_size=BATCH,
         basis_size=size,
         control=control,
         rng=1,
         fixed=HELD,
-        optimiser=fs.adagrad(fs.schedules.log_linear(0.1, 0.02, steps)),
-        callback=lambda step, value, info: table.take(step, info.model),
+        **settings | options,
     )
+
+
+def from_samples(model, data, steps, kind, points, size=FUNCTIONS):
+    """Train from samples, and print scores."""
+    X, y, Xt, yt = data
+    table = Table("steps", {max(1, round(part * steps)) for part in PARTS}, Xt, yt, model)
+    report = lambda step, value, info: table.take(step, info.model)  # noqa: E731
+    train(model, X, y, steps, kind, points, size, callback=report)
     return table.rows
 
 
 HELD = "basis", "likelihood", "posterior.diagonal"
 
 
-def start(name, args, m=None):
-    """Return ``(model, data)``: zeros as the mean, variances in closed form."""
-    data = rows_of(name)
-    X, y = data[:2]
-    covariance, noise = hyperparameters(X, y, args.exact, np.random.default_rng(0))
-    m = args.features if m is None else m
-    if args.basis == "inducing":
-        inducing = X[: args.features].copy()
+def prepared(X, y, features, *, basis="fourier", dense_columns=0, exact=1000):
+    """Return a model: zeros as the mean, variances in closed form."""
+    covariance, noise = hyperparameters(X, y, exact, np.random.default_rng(0))
+    m, k = features, dense_columns
+    if basis == "inducing":
+        inducing = X[:features].copy()
         basis, m = fs.InducingBasis(covariance, inducing), len(inducing)
     else:
         basis = fs.RandomFourier(covariance, num_features=m, seed=0)
-    k = args.dense_columns
     q = fs.ChevronWeights(np.zeros(m), np.eye(m, k), np.ones(m - k))
-    return fs.optimal_diagonal(fs.QSGP(basis, q, fs.Gaussian(variance=noise)), X), data
+    return fs.optimal_diagonal(fs.QSGP(basis, q, fs.Gaussian(variance=noise)), X)
+
+
+def start(name, args, m=None):
+    """Return ``(model, data)`` of a data set."""
+    data, settings = rows_of(name), ("basis", "dense_columns", "exact")
+    settings = {key: getattr(args, key) for key in settings}
+    return prepared(*data[:2], args.features if m is None else m, **settings), data
 
 
 def kin40k(args):

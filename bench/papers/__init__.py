@@ -1,0 +1,1 @@
+"""The papers' tables: their cells, and how they are run and rendered. See ``reproduce.py``."""
