@@ -126,7 +126,7 @@ def optimal_weights(
 
     The covariance of a block, k(X_r, X_r), stands in for phi_r phi_r', which costs 4 m b^2 flops;
     the length of each step makes up for the difference. With at most 2 b functions phi_r phi_r'
-    itself is taken. If the residual |Y - phi mean - noise a|, a the dual variables, does not fall
+    itself is taken. If the norm of Y - phi mean - noise a, a the dual variables, does not fall
     in an epoch, this epoch is undone and phi_r phi_r' taken from then on: ``info.discarded``.
     Residuals are those of the blocks as their turn comes, so they cost no further pass. The bound
     at a mean with the residual r is at most |r|^2 / (2 noise) nats below its optimum.

@@ -129,7 +129,7 @@ def blocks_of(basis, noise):
     """Return the blocks for a basis; ``TypeError`` if it has none."""
     if isinstance(basis, RandomFourier):
         return FeatureBlocks(basis, noise)
-    if isinstance(basis, InducingBasis):
+    if isinstance(basis, InducingBasis) and basis.dense_precision:
         return CovarianceBlocks(basis, noise)
     raise TypeError(
         'optimal_weights: method="blocks" is for a RandomFourier or an InducingBasis, not for a'

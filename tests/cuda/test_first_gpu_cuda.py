@@ -1,4 +1,7 @@
-"""Rehearsals of ``bench/first_gpu.sh``, with tiny arrays, over the stand-in driver."""
+"""Rehearsals of ``bench/first_gpu.sh``, with tiny arrays, over the stand-in driver.
+
+They take minutes, and run with FASTSVGP_REHEARSE=1 in the environment.
+"""
 
 import os
 import pathlib
@@ -17,6 +20,8 @@ TOOL = '#!/bin/bash\nwhile [[ "$1" == -* ]]; do shift 2; done\nexec "$@"\n'
 
 @pytest.fixture
 def environment(real, tmp_path):
+    if os.environ.get("FASTSVGP_REHEARSE") != "1":
+        pytest.skip("takes minutes; FASTSVGP_REHEARSE=1 runs it")
     if "fakegpu" not in sys.modules:
         pytest.skip("with a GPU the program itself is run")
     tools = {name: TOOL for name in ("ncu", "compute-sanitizer")}

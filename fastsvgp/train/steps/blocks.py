@@ -1,5 +1,6 @@
 """Steps of ``optimal_weights`` by blocks: each solves for the dual variables of some rows."""
 
+import logging
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from ...weight_space.optimal_weights import WeightsInfo, with_mean
 from ..batches import Batches
 from .base import Snapshot, Steps
 
+log = logging.getLogger("fastsvgp")
 ROUNDINGS = 10  # residual, in roundings of the dtype, with which the steps end in any case
 
 
@@ -156,6 +158,12 @@ class BlockSteps(Steps):
             return replace(done, **none)
         back = {"dual": now.kept_dual, "mean": now.kept_mean, "residuals": now.residuals}
         epoch = self._step // self._batches.per_epoch
+        log.warning(
+            "optimal_weights: the residual rose to %.3g of its start in epoch %d, which is undone;"
+            " from now on blocks take the products of their features, which is slower",
+            found,
+            epoch,
+        )
         return replace(done, **none, **back, products=True, discarded=epoch)
 
 
