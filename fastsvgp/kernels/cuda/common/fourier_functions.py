@@ -78,7 +78,7 @@ class Functions:
 
     def slopes(self, U, share_of, most):
         """The cotangent of X for those of the products, U (F, R, N)."""
-        cp, (R, N, D) = cuda_devices.cupy(), (self.w.shape[1], *self.X.shape[1:])
+        cp, R, (_, N, D) = cuda_devices.cupy(), self.w.shape[1], self.X.shape
         together = len(self.X) < len(self.w)
         total = self._zeros(self.X.shape, np.float64 if together else None)
         if U.size == 0:
