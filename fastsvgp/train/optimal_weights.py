@@ -129,7 +129,7 @@ def optimal_weights(
     itself is taken. If the norm of Y - phi mean - noise a, a the dual variables, does not fall
     in an epoch, this epoch is undone and phi_r phi_r' taken from then on: ``info.discarded``.
     Residuals are those of the blocks as their turn comes, so they cost no further pass. The bound
-    at a mean with the residual r is at most |r|^2 / (2 noise) nats below its optimum.
+    at a mean with the residual r is at most r' r / (2 noise) nats below its optimum.
 
     Ctrl-C between two iterations or blocks stops as the tolerance does. Source: Evans and Nair
     2018, equation 2 and Proposition 1; ``fastsvgp.weight_space.dual_blocks`` derives the blocks.
