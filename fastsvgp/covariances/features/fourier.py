@@ -6,6 +6,7 @@ Source: Rahimi & Recht, "Random features for large-scale kernel machines" (2007)
 import numpy as np
 
 from ... import kernels
+from ...runtime.devices import like
 from .base import Features, part_seeds
 
 
@@ -18,9 +19,10 @@ class StationaryFeatures(Features):
         self.size, self._covariance, self._seeds = num, covariance, seeds
 
     def _arguments(self, X):
-        k = self._covariance
-        family = self.family or k.family
-        return family, self._seeds, self.size // 2, k.variance, k.lengthscales, self._factors(X)
+        k, seeds = self._covariance, self._seeds
+        seeds = like(seeds, X) if np.ndim(seeds) else seeds
+        family, num = self.family or k.family, self.size // 2
+        return family, seeds, num, k.variance, k.lengthscales, self._factors(X)
 
     def _factors(self, X):
         """Return factors of the frequencies on the device of X, or None."""
