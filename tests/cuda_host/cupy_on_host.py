@@ -371,8 +371,8 @@ cupy.__dict__.update(
 )
 # of cupyx.scipy.special; it has no wrightomega
 SPECIAL = (
-    "betainc erf erfc erfcx expit gammainc gammaincc gammaln log_expit log_ndtr logit ndtr ndtri"
-    " psi"
+    "betainc erf erfc erfcx expit gammainc gammaincc gammaincinv gammaln log_expit log_ndtr logit"
+    " ndtr ndtri psi"
 ).split()
 special = types.SimpleNamespace(**{name: Ufunc(getattr(scipy.special, name)) for name in SPECIAL})
 
