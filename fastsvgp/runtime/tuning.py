@@ -65,9 +65,10 @@ class Tuning:
         times it.
     weight_chunk_rows : rows of data
         In a chunk of ``optimal_weights`` and ``optimal_diagonal``. Memory for longer products.
-    fewest_block_rows, most_block_rows : rows of data
-        Limits of a block of ``optimal_weights`` by blocks, if it is not given. Larger blocks need
-        fewer epochs, and a factor each. ``bench/results/qsgp_mean.md`` has scores by time.
+    fewest_block_rows : rows of data
+        Least block of ``optimal_weights`` by blocks, if it is not given.
+    most_block_rows : rows of data
+        Largest such block. Larger blocks need fewer epochs, and a factor each.
     window_chunk_numbers : numbers
         In a matrix between windows of images at a time: 1 MiB, which stays in cache.
         ``bench/bench_patches.py`` times it.
