@@ -146,6 +146,7 @@ from .optim.natural.svgp import (
     natural_step as natural_step,
     natural_step_and_grad as natural_step_and_grad,
 )
+from .optim.nesterov import nesterov as nesterov
 from .paths.record import Paths as Paths
 from .paths.sample import sample_paths as sample_paths
 from .posteriors import (
@@ -211,9 +212,9 @@ from .weight_space.bases.samples import (
     SparseRows as SparseRows,
     draw_basis_sample as draw_basis_sample,
 )
+from .weight_space.control_changes import advance_control as advance_control
 from .weight_space.control_variates import (
     KrigedControl as KrigedControl,
-    advance_control as advance_control,
     kriged_control as kriged_control,
 )
 from .weight_space.from_features import (

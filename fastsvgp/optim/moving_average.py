@@ -37,3 +37,50 @@ class Trend:
         if now > self.best + margin:
             return Trend(total, weight, now, 0.0)
         return Trend(total, weight, self.best, self.waited + 1.0)
+
+
+LEAST = 10  # values after which averages count
+WEIGHT = 0.9  # of the past, in the averages of ``Falls``
+MARGIN = 2.0  # standard deviations of single values by which an average falls beyond the noise
+SUDDEN = 10.0  # the same for a single value, beside three times the first value
+
+
+@record
+class Falls:
+    """Watch for falls of a noisy objective. Start with ``Falls()``.
+
+    The first value; exponential averages of the objective and of its variance; the best average,
+    with the standard deviation of values at that time; and the number of values.
+    """
+
+    first: Any = leaf(default=0.0)
+    mean: Any = leaf(default=0.0)
+    variance: Any = leaf(default=0.0)
+    best: Any = leaf(default=-math.inf)
+    spread: Any = leaf(default=0.0)
+    count: Any = leaf(default=0.0)
+
+    def at_its_best(self):
+        """Return whether the average is within the noise of the best one."""
+        return self.count >= LEAST and self.mean > self.best - 0.5 * self.spread
+
+    def observe(self, value):
+        """Return ``(falls, fell)`` after one more value; after a fall the watch starts again.
+
+        The objective fell if its average is below the best one by ``MARGIN`` standard deviations,
+        those at the best average, because the variance grows with a fall; or if this value alone is
+        far below the first one.
+        """
+        value = float(value)
+        if not self.count:
+            return Falls(value, value, 0.0, -math.inf, 0.0, 1.0), False
+        sudden = 3 * abs(self.first) + SUDDEN * math.sqrt(self.variance)
+        gap = value - self.mean
+        mean = self.mean + (1 - WEIGHT) * gap
+        variance = WEIGHT * (self.variance + (1 - WEIGHT) * gap * gap)
+        best, spread, count = self.best, self.spread, self.count + 1.0
+        if count >= LEAST and mean > best:
+            best, spread = mean, math.sqrt(variance)
+        if mean < best - MARGIN * spread or value < self.first - sudden:
+            return Falls(), True
+        return Falls(self.first, mean, variance, best, spread, count), False

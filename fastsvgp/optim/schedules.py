@@ -8,6 +8,7 @@ argument that is a step size accepts a number, a schedule, or a function ``count
 
 import math
 import numbers
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -53,7 +54,7 @@ class _Constant(Schedule):
 ALL = "all"  # `steps` that are those of the training
 
 
-class _Timed(Schedule):
+class Timed(Schedule):
     """Schedule of ``steps`` steps, or of all steps of a training."""
 
     steps: Any
@@ -67,7 +68,7 @@ class _Timed(Schedule):
 
 
 @dataclass(frozen=True)
-class _LogLinear(_Timed):
+class _LogLinear(Timed):
     start: float
     end: float
     steps: Any
@@ -80,7 +81,7 @@ class _LogLinear(_Timed):
 
 
 @dataclass(frozen=True)
-class _Cosine(_Timed):
+class _Cosine(Timed):
     start: float
     end: float
     steps: Any
@@ -347,20 +348,32 @@ def plateau(
 
 def lasting(value, total):
     """Replace ``steps="all"`` by ``total`` in a schedule, or in an object that holds some."""
-    if isinstance(value, _Timed):
-        return replace(value, steps=max(total, 1)) if value.steps == ALL else value
+
+    def known(schedule):
+        return replace(schedule, steps=max(total, 1)) if schedule.steps == ALL else schedule
+
+    return with_schedules(value, Timed, known)
+
+
+def with_schedules(value, kind, change):
+    """Replace all schedules of a kind in a value by ``change(schedule)``."""
+    if isinstance(value, kind):
+        return change(value)
     if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(lasting(one, total) for one in value)
-    if is_dataclass(value) and not isinstance(value, type) and last_all([value]):
-        held = {f.name: lasting(getattr(value, f.name), total) for f in fields(value) if f.init}
-        return replace(value, **held)
+        changed = tuple(with_schedules(one, kind, change) for one in value)
+        return value if all(map(operator.is_, changed, value)) else changed
+    if is_dataclass(value) and not isinstance(value, type):
+        held = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        new = {name: with_schedules(one, kind, change) for name, one in held.items()}
+        changed = any(new[name] is not held[name] for name in held)
+        return replace(value, **new) if changed else value
     return value
 
 
 def last_all(values):
     """Return whether some of these values are, or contain, a schedule of "all" steps."""
     for value in values:
-        if isinstance(value, _Timed):
+        if isinstance(value, Timed):
             if value.steps == ALL:
                 return True
         elif is_dataclass(value) and not isinstance(value, type):
