@@ -40,8 +40,9 @@ class Trend:
 
 
 LEAST = 10  # values after which averages count
-WEIGHT = 0.9  # of the past, in the averages of ``Falls``
-MARGIN = 2.0  # standard deviations of single values by which an average falls beyond the noise
+WEIGHT = 0.9  # of the past, in the average of ``Falls``
+LONG = 0.98  # of the past, in its variance
+MARGIN = 3.0  # standard deviations of single values by which an average falls beyond the noise
 SUDDEN = 10.0  # the same for a single value, beside three times the first value
 
 
@@ -75,12 +76,12 @@ class Falls:
         if not self.count:
             return Falls(value, value, 0.0, -math.inf, 0.0, 1.0), False
         sudden = 3 * abs(self.first) + SUDDEN * math.sqrt(self.variance)
-        gap = value - self.mean
-        mean = self.mean + (1 - WEIGHT) * gap
-        variance = WEIGHT * (self.variance + (1 - WEIGHT) * gap * gap)
-        best, spread, count = self.best, self.spread, self.count + 1.0
+        count, gap = self.count + 1.0, value - self.mean
+        mean, newest = self.mean + (1 - WEIGHT) * gap, max(1 - LONG, 1 / count)
+        variance = (1 - newest) * (self.variance + newest * gap * gap)
+        best, spread = self.best, self.spread
         if count >= LEAST and mean > best:
             best, spread = mean, math.sqrt(variance)
-        if mean < best - MARGIN * spread or value < self.first - sudden:
+        if mean < best - MARGIN * spread or count > 2 and value < self.first - sudden:
             return Falls(), True
         return Falls(self.first, mean, variance, best, spread, count), False

@@ -25,7 +25,7 @@ import numpy as np
 from .. import kernels
 
 POWERS = 30
-GROWTH = 0.002  # of |mu|^2 in a step, at most, from the noise of samples
+GROWTH = 0.003  # of |mu|^2 in a step, at most, from the noise of samples
 
 
 class SampleSizes(NamedTuple):
