@@ -236,7 +236,7 @@ def test_reductions_of_steps_are_those_of_cupy(rng, monkeypatch):
 
         monkeypatch.setattr(cupy_on_host.ndarray, "sum", noted)
         model, data = fs.to_device(small_model(rng)), rng.standard_normal((N, D + 1))
-        for graph in (True, False):
-            fs.fit(model, data[:, :D], data[:, D], steps=3, batch_size=16, rng=1, graph=graph)
+        fs.fit(model, data[:, :D], data[:, D], steps=3, batch_size=16, rng=1, graph=False)
+        assert seen and all(one == ([], []) for one in seen)
         assert settings() == ([1], [2])
         core.set_routine_accelerators([1])
