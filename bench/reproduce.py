@@ -136,7 +136,8 @@ class Run:
                 self.say(table, cell, split, f"skipped: {reason}")
                 return True
             except FileNotFoundError as error:
-                said = f"no such data: {error.filename}; FASTSVGP_DATA names the folder of the data"
+                name = error.filename or str(error).removesuffix(" not found.")
+                said = f"no such data: {name}; FASTSVGP_DATA names the folder of the data"
                 self.say(table, cell, split, said, wrong=True)
                 return True
             except Exception:

@@ -171,11 +171,23 @@ def claimed(path):
         yield True
 
 
+@contextlib.contextmanager
+def without_warnings():
+    """Keep what the package logs below errors from the output."""
+    log = logging.getLogger("fastsvgp")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 def run(cell, split, steps, checkpoint, quick=False, part="test"):
     """Return the result of a cell, without what identifies it."""
     data = cell.data(split, part)
-    logging.getLogger("fastsvgp").setLevel(logging.ERROR)
-    found = cell.program(few(data) if quick else data, split, steps, checkpoint)
+    with without_warnings():
+        found = cell.program(few(data) if quick else data, split, steps, checkpoint)
     found.setdefault("steps", steps)
     if checkpoint.trace:
         found["trace"] = [{"step": k, **v} for k, v in sorted(checkpoint.trace.items())]
