@@ -52,6 +52,7 @@ def test_the_cells_of_a_table_are_consistent(reproduce):
         names, rows = [m.name for m in table.metrics], [cell.row for cell in table.cells]
         slugs = [reproduce.results.slug(row) for row in rows]
         assert len(set(slugs)) == len(slugs)
+        assert all({better, worse} <= set(rows) for _, better, worse in table.orders)
         for cell in table.cells:
             assert set(cell.paper) <= set(names) and not set("|;") & set(cell.row)
             assert cell.runs or cell.missing or cell.read_from[0] in rows
@@ -257,7 +258,11 @@ def test_orders_that_are_not_found_come_first(page, made):
         "- made, RMSE: good before bad, 0.500 (0.010) and 0.700 (0.010) in the paper,"
         " 0.800 (0.058) and 0.510 (0.010) here."
     )
-    assert "Of 3 orders of two rows that the papers' numbers tell apart, 1 have results" in text
+    assert "Of 3 orders of two rows that the papers state, 1 have results here" in text
+    told = dataclasses.replace(table, orders=(("RMSE", "good at 5", "bad"),))
+    assert "- made, RMSE: good at 5 before bad, without numbers in the paper, 1.800" in page.page(
+        folder, [told]
+    )
 
 
 def test_rows_show_means_errors_and_what_is_missing(page, made):
@@ -282,7 +287,7 @@ def test_results_of_another_setting_are_not_shown(reproduce, page, made):
     longer = dataclasses.replace(table.cells[0], steps=11)
     table = dataclasses.replace(table, cells=(longer, *table.cells[1:4]))
     assert "good" not in reproduce.results.means(folder, table)
-    assert "1 have results" not in page.page(folder, [table])
+    assert "0 have results here" in page.page(folder, [table])
 
 
 def test_standard_deviations_become_standard_errors(made):

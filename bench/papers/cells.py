@@ -128,6 +128,8 @@ class Table:
         Whether the paper's errors are standard errors of its means, or standard deviations.
     repeats : int
         Number of the paper's splits or seeds.
+    orders : tuple of (metric, better row, worse row)
+        What the paper says of rows in words.
     """
 
     name: str
@@ -138,6 +140,7 @@ class Table:
     cells: tuple[Cell, ...]
     spread: str = "error"
     repeats: int = 5
+    orders: tuple[tuple[str, str, str], ...] = ()
 
     def error(self, value):
         """Return the standard error of one of the paper's means, from ``(mean, error)``."""

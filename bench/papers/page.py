@@ -137,10 +137,24 @@ def section(folder, table):
 
 
 def claims(table):
-    """Yield ``(metric, better cell, worse cell)``: pairs of a group that the paper tells apart.
+    """Yield ``(metric, better cell, worse cell)``: pairs that the paper tells apart.
 
-    These are pairs whose means differ by more than their joint standard error.
+    These are pairs of a group whose means differ by more than their joint standard error, and
+    those that it tells apart in words.
     """
+    seen = set()
+    for metric, better, worse in by_numbers(table):
+        seen.add((metric.name, better.row, worse.row))
+        yield metric, better, worse
+    metrics = {metric.name: metric for metric in table.metrics}
+    cells = {cell.row: cell for cell in table.cells}
+    for name, better, worse in table.orders:
+        if (name, better, worse) not in seen:
+            yield metrics[name], cells[better], cells[worse]
+
+
+def by_numbers(table):
+    """Yield the pairs that the paper's numbers tell apart."""
     for metric in table.metrics:
         for better in table.cells:
             for worse in table.cells:
@@ -174,11 +188,15 @@ def orders(folder, tables):
 def not_found(table, metric, better, worse, ours):
     """Return the sentence on an order that is not found."""
     clear = abs(ours[0].value - ours[1].value) > 2 * joint(*(mean.error for mean in ours))
-    told = [with_error(*cell.paper[metric.name], metric.digits) for cell in (better, worse)]
+    told = [
+        with_error(*cell.paper.get(metric.name, (math.nan, None)), metric.digits)
+        for cell in (better, worse)
+    ]
+    said = f"{told[0]} and {told[1]} in the paper" if all(told) else "without numbers in the paper"
     here = [with_error(mean.value, mean.error, metric.digits) for mean in ours]
     return (
-        f"- {table.name}, {metric.name}: {better.row} before {worse.row}, {told[0]} and {told[1]}"
-        f" in the paper, {here[0]} and {here[1]} here"
+        f"- {table.name}, {metric.name}: {better.row} before {worse.row}, {said},"
+        f" {here[0]} and {here[1]} here"
         f"{'' if clear else ' (within two joint errors of ours, or one split)'}."
     )
 
@@ -187,8 +205,8 @@ def page(folder, tables):
     """Return the text of docs/papers.md."""
     said, checked, known = orders(folder, tables)
     summary = (
-        f"Of {known} orders of two rows that the papers' numbers tell apart, {checked} have results"
-        f" here, and {len(said)} of these are not found"
+        f"Of {known} orders of two rows that the papers state, {checked} have results here, and"
+        f" {len(said)} of these are not found"
     )
     top = "\n".join([summary + (":" if said else "."), "", *said]).rstrip()
     cells = [(table, cell) for table in tables for cell in table.cells if cell.runs]

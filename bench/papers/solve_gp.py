@@ -208,6 +208,7 @@ FIGURE_2 = Table(
         Cell(method, partial(toy, method=method), snelson, 10_000, 0.3, splits=1)
         for method in example.TOY
     ),
+    orders=(("bound", "SOLVE 5+5", "SVGP 5"), ("bound", "SVGP 10", "SVGP 5")),
 )
 IMAGES = Table(
     "solve_gp_images",
