@@ -72,14 +72,20 @@ COMMANDS = "list", "render", "pictures", "all"
 
 
 def in_order():
-    """Yield ``(table, cell, split)`` of `all`: each once, the splits of a row apart."""
+    """Yield ``(table, cell, split)`` of `all`, each once.
+
+    All splits of the rows that decide, then the first split of all rows, then the second.
+    """
     seen = set()
     rest = [name for name in TABLES if name not in THEN]
-    for name, rows in (*FIRST, *((name, None) for name in (*THEN, *rest))):
-        chosen = [c for c in TABLES[name].cells if c.runs and (rows is None or c.row in rows)]
-        for split in range(max((cell.splits for cell in chosen), default=0)):
-            for cell in chosen:
-                if split < cell.splits and (name, cell.row, split) not in seen:
+    groups = [
+        [(name, cell) for cell in TABLES[name].cells if cell.row in rows] for name, rows in FIRST
+    ]
+    groups.append([(name, cell) for name in (*THEN, *rest) for cell in TABLES[name].cells])
+    for group in groups:
+        for split in range(max(cell.splits for _, cell in group)):
+            for name, cell in group:
+                if cell.runs and split < cell.splits and (name, cell.row, split) not in seen:
                     seen.add((name, cell.row, split))
                     yield TABLES[name], cell, split
 
@@ -136,7 +142,8 @@ class Run:
                 self.say(table, cell, split, f"skipped: {reason}")
                 return True
             except FileNotFoundError as error:
-                said = f"no such data: {error.filename}; FASTSVGP_DATA names the folder of the data"
+                name = error.filename or str(error).removesuffix(" not found.")
+                said = f"no such data: {name}; FASTSVGP_DATA names the folder of the data"
                 self.say(table, cell, split, said, wrong=True)
                 return True
             except Exception:

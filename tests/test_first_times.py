@@ -2,10 +2,12 @@
 
 import importlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,7 +23,8 @@ def bench(monkeypatch):
     """Import a module of the benchmarks by its name; their folder is not a package."""
     path = list(sys.path)
     monkeypatch.syspath_prepend(str(BENCH))
-    yield importlib.import_module
+    with mock.patch.dict(os.environ):  # some of them set numbers of threads
+        yield importlib.import_module
     sys.path[:] = path  # one of them adds to it
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(BENCH)):

@@ -25,14 +25,15 @@ class Data(NamedTuple):
 
     def scaled(self, count, least=4):
         """Return a number of inducing inputs, features or rows of a batch for these data."""
-        return count if self.share == 1 else max(least, round(count * self.share))
+        return count if self.share == 1 else max(least, 2 * round(count * self.share / 2))
 
 
 def few(data):
     """Return the first rows of the data, for a quick check."""
     X, y, test_X, test_y, _ = data
     kept = min(TRAIN, len(X))
-    return Data(X[:kept], y[:kept], test_X[:TEST], test_y[:TEST], kept / len(X))
+    share = kept / max(1, len(X))
+    return Data(X[:kept], y[:kept], test_X[:TEST], test_y[:TEST], share)
 
 
 def held_back(data):
@@ -127,6 +128,8 @@ class Table:
         Whether the paper's errors are standard errors of its means, or standard deviations.
     repeats : int
         Number of the paper's splits or seeds.
+    orders : tuple of (metric, better row, worse row)
+        What the paper says of rows in words.
     """
 
     name: str
@@ -137,6 +140,7 @@ class Table:
     cells: tuple[Cell, ...]
     spread: str = "error"
     repeats: int = 5
+    orders: tuple[tuple[str, str, str], ...] = ()
 
     def error(self, value):
         """Return the standard error of one of the paper's means, from ``(mean, error)``."""

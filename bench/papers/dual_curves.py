@@ -153,7 +153,8 @@ def gpflow_steps(data, inducing, steps, natural, adam):
     q = [(model.q_mu, model.q_sqrt)]
     for parameter in q[0]:
         gpflow.set_trainable(parameter, False)
-    natural, adam = gpflow.optimizers.NaturalGradient(natural), tf.keras.optimizers.Adam(adam)
+    sizes, size = np.geomspace(1e-3, natural, 100), tf.Variable(1e-3, dtype=tf.float64)
+    natural, adam = gpflow.optimizers.NaturalGradient(size), tf.keras.optimizers.Adam(adam)
     rng, variables = np.random.default_rng(0), model.trainable_variables
 
     @tf.function
@@ -166,6 +167,7 @@ def gpflow_steps(data, inducing, steps, natural, adam):
     for i in range(steps + 1):
         if i == 1:
             begun = time.process_time()
+        size.assign(sizes[min(i, 99)])
         rows = rng.choice(len(X), min(200, len(X)), replace=False)
         step(tf.constant(X[rows]), tf.constant(y[rows]))
     seconds = time.process_time() - begun

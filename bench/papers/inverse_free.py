@@ -163,6 +163,11 @@ FIGURE_1 = Table(
         for name in example.TOYS
         for method in CURVES
     ),
+    orders=tuple(
+        ("bound", f"{name} R-SVGP (NP)", f"{name} R-SVGP{worse}")
+        for name in example.TOYS
+        for worse in ("", " (P)", " (N)")
+    ),
 )
 
 
@@ -222,6 +227,9 @@ FIGURE_2 = Table(
         *shallow("elevators", 1000, 20_000, (30, 25, 45)),
         *shallow("elevators", 2000, 5000, (40, 35, 85), splits=0),
     ),
+    orders=tuple(
+        ("NLPD", "kin40k M = 2000, R-SVGP", f"kin40k M = 2000, {worse}") for worse in METHODS[:2]
+    ),
 )
 FIGURE_S1 = Table(
     "inverse_free_fig_s1",
@@ -243,6 +251,7 @@ FIGURE_S1 = Table(
         )
         for probes in (1, 16, 64, 256, None)
     ),
+    orders=(("NLPD", "K = 64", "K = 1"), ("NLPD", "exact", "K = 1")),
 )
 
 

@@ -79,18 +79,19 @@ def scores(table, cell, means):
         if not in_paper(table, metric):
             continue
         yield "" if told is None else with_error(*told, metric.digits)
-        if ours is None or told is None:
-            yield ""
-        else:
-            error = joint(ours.error, table.error(told))
-            yield (
-                ""
-                if not error > 0
-                else f"{(ours.value - told[0]) / error:+.1f}".replace("-", MINUS)
-            )
+        yield "" if None in (ours, told) else difference(ours, told, table)
+
+
+def difference(ours, told, table):
+    """Return our mean minus the paper's in joint standard errors, if both errors are known."""
+    error = joint(ours.error, table.error(told))
+    if not error > 0:
+        return ""
+    return f"{(ours.value - told[0]) / error:+.1f}".replace("-", MINUS)
 
 
 def in_paper(table, metric):
+    """Return whether the paper has the metric for some row."""
     return any(metric.name in cell.paper for cell in table.cells)
 
 
@@ -136,10 +137,24 @@ def section(folder, table):
 
 
 def claims(table):
-    """Yield ``(metric, better cell, worse cell)``: pairs of a group that the paper tells apart.
+    """Yield ``(metric, better cell, worse cell)``: pairs that the paper tells apart.
 
-    These are pairs whose means differ by more than their joint standard error.
+    These are pairs of a group whose means differ by more than their joint standard error, and
+    those that it tells apart in words.
     """
+    seen = set()
+    for metric, better, worse in by_numbers(table):
+        seen.add((metric.name, better.row, worse.row))
+        yield metric, better, worse
+    metrics = {metric.name: metric for metric in table.metrics}
+    cells = {cell.row: cell for cell in table.cells}
+    for name, better, worse in table.orders:
+        if (name, better, worse) not in seen:
+            yield metrics[name], cells[better], cells[worse]
+
+
+def by_numbers(table):
+    """Yield the pairs that the paper's numbers tell apart."""
     for metric in table.metrics:
         for better in table.cells:
             for worse in table.cells:
@@ -166,30 +181,37 @@ def orders(folder, tables):
                 continue
             checked += 1
             if metric.sign * (ours[0].value - ours[1].value) <= 0:
-                told = [cell.paper[metric.name] for cell in (better, worse)]
-                error = joint(*(mean.error for mean in ours))
-                clear = abs(ours[0].value - ours[1].value) > 2 * error
-                paper = [with_error(*value, metric.digits) for value in told]
-                here = [with_error(m.value, m.error, metric.digits) for m in ours]
-                said.append(
-                    f"- {table.name}, {metric.name}: {better.row} before {worse.row}, {paper[0]}"
-                    f" and {paper[1]} in the paper, {here[0]} and {here[1]} here"
-                    f"{'' if clear else ' (within two joint errors of ours, or one split)'}."
-                )
+                said.append(not_found(table, metric, better, worse, ours))
     return said, checked, known
+
+
+def not_found(table, metric, better, worse, ours):
+    """Return the sentence on an order that is not found."""
+    clear = abs(ours[0].value - ours[1].value) > 2 * joint(*(mean.error for mean in ours))
+    told = [
+        with_error(*cell.paper.get(metric.name, (math.nan, None)), metric.digits)
+        for cell in (better, worse)
+    ]
+    said = f"{told[0]} and {told[1]} in the paper" if all(told) else "without numbers in the paper"
+    here = [with_error(mean.value, mean.error, metric.digits) for mean in ours]
+    return (
+        f"- {table.name}, {metric.name}: {better.row} before {worse.row}, {said},"
+        f" {here[0]} and {here[1]} here"
+        f"{'' if clear else ' (within two joint errors of ours, or one split)'}."
+    )
 
 
 def page(folder, tables):
     """Return the text of docs/papers.md."""
     said, checked, known = orders(folder, tables)
     summary = (
-        f"Of {known} orders of two rows that the papers' numbers tell apart, {checked} have results"
-        f" here, and {len(said)} of these are not found"
+        f"Of {known} orders of two rows that the papers state, {checked} have results here, and"
+        f" {len(said)} of these are not found"
     )
     top = "\n".join([summary + (":" if said else "."), "", *said]).rstrip()
-    count = lambda cells: sum(bool(results.of_cell(folder, t, c)) for t, c in cells)  # noqa: E731
     cells = [(table, cell) for table in tables for cell in table.cells if cell.runs]
-    there = f"Of {len(cells)} rows that the data at hand allow, {count(cells)} have results."
+    count = sum(bool(results.of_cell(folder, table, cell)) for table, cell in cells)
+    there = f"Of {len(cells)} rows that the data at hand allow, {count} have results."
     parts, paper = [HEAD, top, "", there, "", LEGEND, ""], None
     for table in tables:
         if table.paper != paper:

@@ -5,9 +5,7 @@ See examples/weight_space.py, odd_even.py, control_variates.py and relevance.py.
 
 import argparse
 import contextlib
-import inspect
 import io
-import time
 from functools import lru_cache, partial
 
 import control_variates
@@ -20,11 +18,12 @@ import weight_space as example
 import fastsvgp as fs
 
 from .cells import Cell, Data, Metric, Table, held_back
-from .running import needs, outcome
+from .running import hyperparameters, needs, outcome
 
 PAPER = "QSGP"
 SCORES = Metric("RMSE"), Metric("MNLP")
 FEATURES, POINTS = 100_000, 500
+CONVERGED = 1e-6  # residual that ends the blocks
 BLOCKS = {"differs": "the mean by blocks of rows, not from samples"}
 
 
@@ -72,16 +71,24 @@ def from_samples(data, split, steps, checkpoint, *, optimiser, columns=0, basis=
 
 def by_blocks(data, split, steps, checkpoint, *, basis, block, augmented=False):
     """Solve for the mean by blocks of rows; ``steps`` are epochs."""
-    there = "method" in inspect.signature(fs.optimal_weights).parameters
-    needs(there, 'optimal_weights(method="blocks")')
-    model, block = start(data, basis), min(block, len(data.X))
-    begun = time.process_time()
-    model, _ = fs.optimal_weights(
-        model, data.X, data.y, method="blocks", block=block, epochs=steps, rng=split
+    made, block = start(data, basis), data.scaled(block)
+    per, before = -(-len(data.X) // block), checkpoint.seconds
+    epochs = range(per, per * steps + 1, per)
+    look = checkpoint.look(epochs, lambda model: scores(model, data))
+    options = checkpoint.options_of_blocks(look)
+    model, info = fs.optimal_weights(
+        made, data.X, data.y, method="blocks", block=block, epochs=steps, rng=split, **options
     )
-    seconds = time.process_time() - begun
-    options = {"augmented": True} if augmented else {}
-    return {"scores": scores(model, data, **options) | {"CPU seconds of the mean": seconds}}
+    if info.iterations < per * steps and info.residual > CONVERGED:
+        checkpoint.stop(interrupted=not checkpoint.over)
+    seconds = checkpoint.seconds - before
+    found = scores(model, data, **{"augmented": True} if augmented else {})
+    return {
+        "scores": found | {"CPU seconds of the mean": seconds},
+        "hyperparameters": hyperparameters(model),
+        "residual": info.residual,
+        "products": info.products,
+    }
 
 
 def svgp(data, split, steps, checkpoint, *, learn):

@@ -72,22 +72,41 @@ class Checkpoint:
         """
 
         def watch(step, value, info):
-            if look is not None:
-                look(step, info.model)
-            self.keep()
-            return self._clock() > self.until
+            return self._watch(step, info.model, look)
 
+        return self._files() | {"callback": watch}
+
+    def options_of_blocks(self, look=None):
+        """Return the same for ``fs.optimal_weights`` by blocks."""
+
+        def watch(model, info):
+            return self._watch(info.iterations, model, look)
+
+        return self._files() | {"callback": watch}
+
+    def _files(self):
         resume = self.path if self.path.is_file() else None
-        return {"checkpoint": self.path, "resume": resume, "callback": watch}
+        return {"checkpoint": self.path, "resume": resume}
+
+    def _watch(self, step, model, look):
+        if look is not None:
+            look(step, model)
+        self.keep()
+        return self.over
 
     def finish(self, info):
-        """Raise ``Unfinished`` if a training ended early."""
-        if info.reason == "interrupted" or (info.reason == "callback" and self.over):
-            self.keep(now=True)
-            raise Unfinished(info.interrupted)
+        """Raise ``Unfinished`` if a training by ``fs.fit`` ended early."""
+        if info.reason in ("interrupted", "callback"):
+            self.stop(info.interrupted)
+
+    def stop(self, interrupted=False):
+        """Raise ``Unfinished``."""
+        self.keep(now=True)
+        raise Unfinished(interrupted)
 
     @property
     def over(self):
+        """Whether the time is over."""
         return self._clock() > self.until
 
     def look(self, steps, scores):
@@ -152,11 +171,23 @@ def claimed(path):
         yield True
 
 
+@contextlib.contextmanager
+def without_warnings():
+    """Keep what the package logs below errors from the output."""
+    log = logging.getLogger("fastsvgp")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 def run(cell, split, steps, checkpoint, quick=False, part="test"):
     """Return the result of a cell, without what identifies it."""
     data = cell.data(split, part)
-    logging.getLogger("fastsvgp").setLevel(logging.ERROR)
-    found = cell.program(few(data) if quick else data, split, steps, checkpoint)
+    with without_warnings():
+        found = cell.program(few(data) if quick else data, split, steps, checkpoint)
     found.setdefault("steps", steps)
     if checkpoint.trace:
         found["trace"] = [{"step": k, **v} for k, v in sorted(checkpoint.trace.items())]

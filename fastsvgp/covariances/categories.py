@@ -8,6 +8,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Array, Number
+from ..runtime import tuning
 from .base import ALL, Covariance, wanted, zeros_like
 from .features import Explicit
 
@@ -66,6 +67,30 @@ class Categorical(Covariance):
     @staticmethod
     def _gradient(*bars):
         return None if all(bar is None for bar in bars) else Categorical(*bars)
+
+    def features(self, num, seeds, columns):
+        """Features of one column: k = variance (q + (1 - q) [x = x']), q = exp(-1 / lengthscale).
+
+        They are sqrt(variance q), and sqrt(variance (1 - q)) in the place of the code.
+        """
+        if columns > 1:
+            return super().features(num, seeds, columns)
+        codes = tuning.current.feature_codes
+        shared = np.sqrt(self.variance * np.exp(-1 / self.lengthscales))
+        own = np.sqrt(self.variance * -np.expm1(-1 / self.lengthscales))
+
+        def matrix(X):
+            if len(X) and (last := int(X.max())) >= codes:
+                raise ValueError(
+                    f"Categorical: its features hold codes 0 to {codes - 1}, got {last}; a Coregion"
+                    " has as many codes as its fields"
+                )
+            Phi = np.zeros_like(X, shape=(len(X), 1 + codes))
+            Phi[:, 0] = shared
+            Phi[:, 1:] = (X == np.arange(codes, like=X)) * own
+            return Phi
+
+        return Explicit(1 + codes, matrix, lambda Phi_bar, X: np.zeros_like(X))
 
     def diag(self, X):
         return kernels.full(len(X), self.variance, X)

@@ -63,7 +63,7 @@ class On(Covariance):
                 lambda X: part.matrix(self._of(X)),
                 lambda Phi_bar, X: self._back(part.matrix_vjp(Phi_bar, self._of(X)), X),
             )
-        return Mapped(part, lambda X: (self._of(X), X), self._back)
+        return Mapped(part, lambda X: (self._of(X), X), self._back, width=len(self.columns))
 
     def _bar(self, part_bar):
         return None if part_bar is None else On(part_bar, columns=self.columns)

@@ -129,7 +129,8 @@ class OnFeatures(Covariance):
             return self.network.vjp(features_bar, forward, ("X",))[1]
 
         part = self.covariance.features(num, seeds, self.network.num_features)
-        return Mapped(part, forward, back)
+        width = sum(map(len, self.network.weights)) + self.network.num_features
+        return Mapped(part, forward, back, width)
 
     # --- blocks ---
 

@@ -16,6 +16,7 @@ import numpy as np
 from ..records import leaf, record, replace, tree_map
 from ..records.typed import Number
 from .base import ALL, Covariance, check_part, need_of, needs_fields, nested, wanted, zeros_like
+from .features import Mapped
 from .stationary import OfDistance
 
 
@@ -95,6 +96,16 @@ class Periodic(Covariance):
             (X_bar * (X - origin) / self.period).sum(axis, dtype=np.float64) for X, X_bar in sides
         )
         return -total.astype(X1.dtype)
+
+    def features(self, num, seeds, columns):
+        def forward(X):
+            U = self._circle(X)
+            return U, (U, X)
+
+        part = self._wide().features(num, seeds, 2 * columns)
+        return Mapped(
+            part, forward, lambda U_bar, saved: self._back(saved[0], U_bar, saved[1]), 4 * columns
+        )
 
     def matrix(self, X1, X2=None):
         return self._wide().matrix(self._circle(X1), self._circle(X2))

@@ -69,6 +69,9 @@ class Tuning:
         Least block of ``optimal_weights`` by blocks, if it is not given.
     most_block_rows : rows of data
         Largest such block. Larger blocks need fewer epochs, and a factor each.
+    feature_codes : codes
+        In the features of a ``Categorical``: a function has one weight per code, times those of the
+        other factors of a product.
     window_chunk_numbers : numbers
         In a matrix between windows of images at a time: 1 MiB, which stays in cache.
         ``bench/bench_patches.py`` times it.
@@ -123,6 +126,7 @@ class Tuning:
     weight_chunk_rows: int = 4096
     fewest_block_rows: int = 500
     most_block_rows: int = 2000
+    feature_codes: int = 32
     window_chunk_numbers: int = 2**17
     window_chunk_numbers_on_device: int = 2**24
     window_range: int = 384

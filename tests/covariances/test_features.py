@@ -1,11 +1,14 @@
 """Features of covariances: they have the covariance, and a reverse rule in the points."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from support.covariance_problems import cast
 from support.numerics import nine_point
 
 import fastsvgp as fs
+from fastsvgp import kernels
 
 D, N = 3, 6
 IMAGES = {"image_shape": (1, 3), "patch_shape": (1, 2)}
@@ -17,6 +20,8 @@ EXACT = {
     "cosine": lambda rng: fs.Cosine(1.2, rng.uniform(0.1, 0.4, D)),
     "polynomial": lambda rng: fs.Polynomial(rng.uniform(0.5, 2, D), 0.7, degree=1),
     "coregion": lambda rng: fs.Coregion(rng.standard_normal((4, 2)), rng.uniform(0.3, 1, 4)).on(2),
+    "categorical": lambda rng: fs.Categorical(1.3, 0.8).on(1),
+    "categorical with a lengthscale per column": lambda rng: fs.Categorical(0.7, np.ones(1)).on(0),
     "sum": lambda rng: fs.Linear(0.7) + 0.4 + fs.Cosine(1.1, 0.3),
     "product": lambda rng: fs.Linear(0.7) * fs.Cosine(1.1, 0.3) * 0.8,
     "change points": lambda rng: fs.ChangePoints(
@@ -42,6 +47,11 @@ RANDOM = {
         fs.RBF(0.8, 1.2).on(0, 1)
         * fs.Coregion(rng.standard_normal((4, 1)), rng.uniform(0.3, 1, 4)).on(2)
     ),
+    "of a category": lambda rng: fs.Categorical(0.7, 2.1).on(1) * fs.Matern52(1.2, 0.9).on(0, 2),
+    "periodic": lambda rng: fs.Periodic(fs.RBF(1.2, rng.uniform(0.8, 2, D)), 2.3),
+    "periodic mixture": lambda rng: fs.Periodic(
+        fs.RationalQuadratic(0.9, 1.1, 1.4), rng.uniform(2, 4, D)
+    ),
     "change points of rbf": lambda rng: fs.ChangePoints(
         (fs.RBF(0.7, 0.9), fs.Matern32(0.9, 1.5)), at=np.array([0.2]), steepness=1.5, column=1
     ),
@@ -58,7 +68,7 @@ EVERY = EXACT | RANDOM
 def points(rng, covariance, *shape, dtype=np.float64):
     X = rng.uniform(-1.5, 1.5, (*shape, D))
     for column, levels in covariance.code_columns(D).items():
-        X[..., column] = rng.integers(0, levels, shape)
+        X[..., column] = rng.integers(0, levels or 4, shape)
     return X.astype(dtype)
 
 
@@ -129,10 +139,10 @@ def test_own_points_and_dtypes(rng, name):
 @pytest.mark.parametrize(
     "covariance",
     [
-        fs.Periodic(fs.RBF(), 1.0),
+        fs.Additive([1.0]),
         fs.RBF() + fs.ArcCosine(),
         fs.Polynomial(degree=2),
-        fs.Categorical().on(0),
+        fs.Categorical().on(0, 1),
         fs.RBF() * fs.Matern32(),
     ],
     ids=repr,
@@ -140,3 +150,68 @@ def test_own_points_and_dtypes(rng, name):
 def test_covariances_without_features_say_so(covariance):
     with pytest.raises(TypeError, match=r"features.*sample_f"):
         covariance.features(10, 3, 1)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("own", [False, True])
+def test_runs_of_points_join(rng, name, own, monkeypatch):
+    """Values and cotangents do not depend on the memory; no points are no values."""
+    covariance, S, n = EVERY[name](rng), 2, 7
+    features = covariance.features(6, np.array([3, 8], np.uint64), D)
+    X = points(rng, covariance, *((S, n) if own else (n,)))
+    w, bar = rng.standard_normal((S, 2, features.size)), rng.standard_normal((S, 2, n))
+    whole = features.multiply(X, w), features.multiply_vjp(bar, X, w)
+    monkeypatch.setattr(kernels, "chunk_numbers", lambda like: 60)
+    for found, once in zip(
+        (features.multiply(X, w), features.multiply_vjp(bar, X, w)), whole, strict=True
+    ):
+        np.testing.assert_allclose(found, once, rtol=0, atol=1e-12 * max(1, np.abs(once).max()))
+    none = X[..., :0, :]
+    assert features.multiply(none, w).shape == (S, 2, 0)
+    assert features.multiply_vjp(bar[..., :0], none, w).shape == none.shape
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("name", ["patches", "product", "network"])
+def test_memory_of_runs(rng, name, own):
+    """It does not grow with the points: at most twice that of a run, 2^21 numbers."""
+    covariance, columns = {
+        "patches": (fs.Convolutional(fs.RBF(), 0.1, image_shape=(8, 8), patch_shape=(3, 3)), 64),
+        "product": (fs.RBF() * fs.Coregion(np.ones((9, 3)), np.ones(9)).on(0), 2),
+        "network": (fs.OnFeatures(fs.RBF(), fs.Network.random((2, 500, 3), rng=0)), 2),
+    }[name]
+    S, n = 4, 3000
+    features = covariance.features(4, 0, columns)
+    X = np.zeros((S, n, columns) if own else (4 * n, columns))
+    w, bar = np.ones((S, 2, features.size)), np.ones((S, 2, X.shape[-2]))
+    few = np.ascontiguousarray(X[..., :2, :])
+    features.multiply_vjp(features.multiply(few, w), few, w)  # loads the code
+    for call, size in (
+        (lambda: features.multiply(X, w), bar.size),
+        (lambda: features.multiply_vjp(bar, X, w), X.size + bar.size),
+    ):
+        tracemalloc.start()
+        call()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak <= 8 * (size + 2**22)
+
+
+def test_quantiles_of_a_mixture_are_drawn_once(rng, monkeypatch):
+    covariance, seeds = fs.RationalQuadratic(1.0, 1.1, rng.uniform(0.5, 2)), np.arange(3)
+    X, w = points(rng, covariance, 4), rng.standard_normal((3, 1, 6))
+    first = covariance.features(6, seeds.astype(np.uint64), D).multiply(X, w)
+    monkeypatch.setattr(kernels, "fourier_frequencies", None)
+    again = covariance.features(6, seeds.astype(np.uint64), D).multiply(X, w)
+    np.testing.assert_array_equal(again, first)
+
+
+def test_codes_beyond_the_features_are_named(tune):
+    features = fs.Categorical().features(4, 0, 1)
+    tune(feature_codes=3)
+    few = fs.Categorical().features(4, 0, 1)
+    for some, last in ((features, 31), (few, 2)):
+        w = np.ones((1, 1, some.size))
+        assert some.multiply(np.array([[last]], float), w).shape == (1, 1, 1)
+        with pytest.raises(ValueError, match=rf"codes 0 to {last}, got {last + 1}; a Coregion"):
+            some.multiply(np.array([[last + 1], [0]], float), w)

@@ -266,7 +266,7 @@ def test_refused_capture_is_logged(gpu, rng, caplog, monkeypatch):
     """The refusal is logged, and training continues without a graph."""
 
     class Refusing:
-        def __init__(self, body):
+        def __init__(self, body, beside=None):
             pass
 
         def __call__(self):

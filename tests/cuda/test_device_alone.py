@@ -3,6 +3,7 @@
 The tests of the emulation are in the other files.
 """
 
+import gc
 import pathlib
 import sys
 
@@ -14,7 +15,7 @@ from support.numerics import generator
 import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.kernels.cuda import chevron, deferred_checks, products, triangular
-from fastsvgp.kernels.cuda.common import loader
+from fastsvgp.kernels.cuda.common import graphs, loader, scratch
 from tests.cuda.test_far_rows_cuda import APART, BEFORE, FAMILIES, NUMBERS, lower
 from tests.cuda.test_mixed_devices import KERNELS, arguments_of, call
 from tests.cuda.test_out_of_memory import said_of, small_model
@@ -70,6 +71,26 @@ def test_a_step_in_a_graph(real, rng):
             out.fill(0)
             graph.launch(stream)
             assert real.array_equal(out, expected)
+
+
+def test_captured_trainings_share_memory_and_leave_none(real, rng, monkeypatch):
+    """Both graphs of a training have one pool, stream and scratch, which end with it."""
+    made, plain = [], graphs.Recorded.__init__
+
+    def noted(self, *args, **kwargs):
+        plain(self, *args, **kwargs)
+        made.append((id(self._pool), self._stream.ptr))
+
+    monkeypatch.setattr(graphs.Recorded, "__init__", noted)
+    X, Y = rng.standard_normal((60, 3)), rng.standard_normal(60)
+    model, left = fs.to_device(small_model(rng, 130)), []
+    for _ in range(2):
+        made.clear()
+        fs.fit(model, X, Y, steps=3, batch_size=16, rng=1, graph=True)
+        assert len(made) == 2 and made[0] == made[1]
+        gc.collect()
+        left.append(sum(type(one) is scratch.Scratch for one in gc.get_objects()))
+    assert left[0] == left[1]
 
 
 def test_memory_that_runs_out_is_explained(real, rng):

@@ -15,7 +15,7 @@ from support import newton_schulz_problems as problems
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import newton_schulz as cpu
 from fastsvgp.kernels.cuda import tiled
-from fastsvgp.kernels.cuda.common import loader
+from fastsvgp.kernels.cuda.common import loader, scratch
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
@@ -237,8 +237,8 @@ def test_counters_of_split_sums_are_reset(rng):
             D, _ = twin.newton_schulz_gram(A, L)
             stepped = twin.newton_schulz_update(L, D, np.array([0.0, 1.0]))
             np.testing.assert_array_equal(stepped, [np.tril(L[0]), expected[1]])
-            (kept,) = tiled._kept.values()
-            assert kept.parts["d"].size and not kept.arrived.any()
+            (kept,) = scratch._kept.values()
+            assert kept.parts["d"].size and kept.counters(1).size and not kept.counters(1).any()
 
 
 @pytest.mark.parametrize("which", [*range(8)])
@@ -251,4 +251,4 @@ def test_split_sums_have_enough_counters(which):
             deep = columns if which in (tiled.WHOLE, tiled.ROWS_WHOLE) else n
             size, mode = (items, n, wide, deep), tiled.Mode(0, 0, 0, which, both, 0, 0, 0)
             tiles, slices, _ = tiled._plan(multiprocessors, size, mode, (0,) * 7)
-            assert slices == 1 or items * tiles < 3 * tiled.BLOCKS_EACH * multiprocessors
+            assert slices == 1 or items * tiles < tiled.CUT_UP_TO * multiprocessors

@@ -1,7 +1,9 @@
 """Streams and devices belong to a thread in CuPy: only the calling thread uses the device."""
 
+import gc
 import shutil
 import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +12,9 @@ from cuda_host import cupy_on_host
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.kernels.cuda import quadrature, tiled
+from fastsvgp.kernels.cuda import quadrature
+from fastsvgp.kernels.cuda.common import scratch
+from fastsvgp.runtime import cuda_reductions
 from fastsvgp.train import batches
 
 pytestmark = pytest.mark.skipif(
@@ -108,7 +112,7 @@ def test_shared_arrays_are_copied_before_other_streams_use_them(rng, monkeypatch
 def test_concurrent_streams_share_no_counters(monkeypatch):
     """All threads share a stream's counters; each thread's default stream has its own."""
     with cupy_on_host.cupy_on_host() as cupy:
-        places = (0, 7, tiled.PER_THREAD)
+        places = (0, 7, scratch.PER_THREAD)
 
         def kept():
             found = []
@@ -116,7 +120,7 @@ def test_concurrent_streams_share_no_counters(monkeypatch):
                 monkeypatch.setattr(
                     cupy.cuda, "get_current_stream", lambda ptr=ptr: SimpleNamespace(ptr=ptr)
                 )
-                found.append(tiled._scratch())
+                found.append(scratch.of_stream())
             return found
 
         here, there = kept(), []
@@ -127,3 +131,112 @@ def test_concurrent_streams_share_no_counters(monkeypatch):
         assert len({id(one) for one in here}) == 3 and all(
             a is b for a, b in zip(kept(), here, strict=True)
         )
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """A function that makes a stream with a handle current; it may be capturing."""
+    with cupy_on_host.cupy_on_host() as cupy:
+
+        class Stream(cupy.cuda.Stream):
+            def __init__(self, ptr, capturing=False):
+                super().__init__()
+                self.ptr, self.capturing = ptr, capturing
+
+            def is_capturing(self):
+                return self.capturing
+
+        current = [None]
+
+        def use(*arguments):
+            current[0] = Stream(*arguments)
+            return current[0]
+
+        monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: current[0])
+        monkeypatch.setattr(scratch, "_captured", [])
+        monkeypatch.setattr(cupy.cuda, "Stream", Stream)
+        yield use
+
+
+def test_scratch_ends_with_its_stream(streams):
+    """A later stream with the same handle has its own counters."""
+    first = streams(4096)
+    ended = weakref.ref(scratch.of_stream())
+    assert scratch.of_stream() is ended() and not scratch._kept
+    second = streams(4096)
+    assert scratch.of_stream() is not ended()
+    del first
+    gc.collect()
+    assert ended() is None and second is not None
+
+
+def test_scratch_of_a_capture_is_kept(streams):
+    """A graph of the user's can outlive the stream; what ``Recorded`` holds is not kept twice."""
+    stream = streams(4096)
+    found = weakref.ref(scratch.of_stream())
+    stream.capturing = True
+    for _ in range(2):
+        assert scratch.of_stream() is found()
+    assert scratch._captured == [found()]
+    del stream
+    streams(4112)
+    gc.collect()
+    assert found() is not None
+    scratch.hold(stream := streams(4096))
+    stream.capturing = True
+    scratch.of_stream()
+    assert len(scratch._captured) == 1
+
+
+def test_memory_that_a_graph_may_hold_stays():
+    """Scratch grows by at least a factor of two, and keeps what it has given."""
+    with cupy_on_host.cupy_on_host():
+        kept, dtype = scratch.of_stream(), np.dtype(float)
+        first = kept.parts_of(100, dtype)
+        assert kept.parts_of(90, dtype) is first
+        second = kept.parts_of(101, dtype)
+        assert second.size == 200 and any(a is first for a in kept._replaced)
+        assert kept.parts_of(1000, dtype).size == 1000
+        counters = kept.counters(5)
+        assert kept.counters(4) is counters and not counters.any()
+        assert kept.counters(6).size == 6 and any(a is counters for a in kept._replaced)
+
+
+def test_reductions_of_steps_are_those_of_cupy(rng, monkeypatch):
+    """Within any thread's step; afterwards the user's setting is back, also after an error."""
+    with cupy_on_host.cupy_on_host() as cupy:
+        core, plain = cupy._core, cuda_reductions.plain_reductions
+        core.set_routine_accelerators([2])
+
+        def settings():
+            return core.get_reduction_accelerators(), core.get_routine_accelerators()
+
+        inside = threading.Event(), threading.Event()
+
+        def other():
+            with plain():
+                inside[0].set()
+                inside[1].wait(10)
+
+        thread = threading.Thread(target=other)
+        with pytest.raises(KeyError):
+            with plain():
+                thread.start()
+                inside[0].wait(10)
+                raise KeyError
+        assert settings() == ([], [])  # the other thread is still inside
+        inside[1].set()
+        thread.join()
+        assert settings() == ([1], [2])
+        seen, plain_sum = [], cupy_on_host.ndarray.sum
+
+        def noted(self, *args, **kwargs):
+            seen.append(settings())
+            return plain_sum(self, *args, **kwargs)
+
+        monkeypatch.setattr(cupy_on_host.ndarray, "sum", noted)
+        model, data = fs.to_device(small_model(rng)), rng.standard_normal((N, D + 1))
+        fs.fit(model, data[:, :D], data[:, D], steps=3, batch_size=16, rng=1, graph=False)
+        assert seen and all(one == ([], []) for one in seen)
+        assert settings() == ([1], [2])
+        core.set_routine_accelerators([1])

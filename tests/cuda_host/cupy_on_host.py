@@ -18,8 +18,7 @@ import scipy.special
 from cuda_host import libraries_on_host, nccl_on_host
 from cuda_host.emulated import CUDA, module_of
 
-from fastsvgp.kernels.cuda import tiled
-from fastsvgp.kernels.cuda.common import graphs, libraries, loader
+from fastsvgp.kernels.cuda.common import graphs, libraries, loader, scratch
 from fastsvgp.runtime import cuda_devices
 
 
@@ -354,10 +353,30 @@ def _asnumpy(a):
     return a.get()
 
 
+class Core:
+    """CuPy's choice of libraries for reductions, without effect here."""
+
+    def __init__(self):
+        self.reduction, self.routine = [1], [1]
+
+    def get_reduction_accelerators(self):
+        return list(self.reduction)
+
+    def get_routine_accelerators(self):
+        return list(self.routine)
+
+    def set_reduction_accelerators(self, found):
+        self.reduction = list(found)
+
+    def set_routine_accelerators(self, found):
+        self.routine = list(found)
+
+
 cupy = types.ModuleType("cupy")
 cupy.__dict__.update(
     **{name: Ufunc(getattr(np, name)) for name in UFUNCS},
     **{name: _on_device(getattr(np, name), parameters) for name, parameters in FUNCTIONS.items()},
+    _core=Core(),
     ndarray=ndarray,
     array=_array,
     asarray=_asarray,
@@ -403,6 +422,6 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2, devices=1):
         stack.enter_context(mock.patch.object(loader, "launch", launch))
         stack.enter_context(mock.patch.multiple(libraries, **libraries_on_host.ROUTINES))
         # run each time
-        stack.enter_context(mock.patch.object(graphs, "Recorded", lambda body: body))
-        stack.enter_context(mock.patch.dict(tiled._kept, clear=True))
+        stack.enter_context(mock.patch.object(graphs, "Recorded", lambda body, beside=None: body))
+        stack.enter_context(mock.patch.dict(scratch._kept, clear=True))
         yield cupy

@@ -11,8 +11,7 @@ from unittest import mock
 import numpy as np
 from cuda_host.host_module import HostModule
 
-from fastsvgp.kernels.cuda import tiled
-from fastsvgp.kernels.cuda.common import blas, loader
+from fastsvgp.kernels.cuda.common import blas, loader, scratch
 from fastsvgp.runtime import cuda_devices
 
 
@@ -35,6 +34,9 @@ class Stream(contextlib.nullcontext):
 
     def synchronize(self):
         pass
+
+    def is_capturing(self):
+        return False
 
     def record(self):
         return self  # also serves as an event: only waiting is needed
@@ -92,7 +94,7 @@ def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=2
     launches = mock.patch.object(loader, "launch", launch)
     products, kept = (
         mock.patch.object(blas, "gemm", _gemm),
-        mock.patch.dict(tiled._kept, clear=True),
+        mock.patch.dict(scratch._kept, clear=True),
     )
     with device, launches, products, kept:
         yield lambda stem: importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")

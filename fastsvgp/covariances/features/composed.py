@@ -4,7 +4,7 @@ import numpy as np
 
 from ... import kernels
 from .base import Features
-from .points import by_rows
+from .points import by_rows, point_runs
 
 
 class Stacked(Features):
@@ -27,57 +27,93 @@ class Stacked(Features):
         return sum(part.multiply_vjp(out_bar, X, own) for part, own in self._each(w))
 
 
-class Modulated(Features):
+class _InRuns(Features):
+    """Features with arrays besides their results, which are made for runs of points.
+
+    ``_numbers(X, w)`` is about their size for a point of all functions, with their cotangents.
+    """
+
+    def multiply(self, X, w):
+        values = np.empty((*w.shape[:2], X.shape[-2]), X.dtype, like=X)
+        for points in point_runs(X, self._numbers(X, w)):
+            values[..., points] = self._values(_part(X, points), w)
+        return values
+
+    def multiply_vjp(self, out_bar, X, w):
+        X_bar = np.empty_like(X)
+        for points in point_runs(X, self._numbers(X, w)):
+            bar = np.ascontiguousarray(out_bar[..., points], like=X)
+            X_bar[..., points, :] = self._values_vjp(bar, _part(X, points), w)
+        return X_bar
+
+
+def _part(X, points):
+    return np.ascontiguousarray(X[..., points, :], like=X)
+
+
+class Modulated(_InRuns):
     """Features of a product with k(x, x') = sum_j c_j(x) c_j(x'): all products of both features.
 
         f(x) = sum_j c_j(x) g_j(x),    g_j_bar = c_j f_bar,    c_j_bar = sum_sp g_j f_bar
 
-    with independent functions g_j of the other factor. ``known`` are the ``Explicit`` features c.
+    with independent functions g_j of the other factor, which are outputs of its features: random
+    ones share their cosines. ``known`` are the ``Explicit`` features c.
     """
 
     def __init__(self, base, known):
         self._base, self._known, self.size = base, known, base.size * known.size
 
-    def _each(self, X, w):
-        """Yield c_j at the points, to multiply values with, and the weights of g_j."""
-        c = self._known.matrix(by_rows(X))
-        for j in range(self._known.size):
-            c_j = c[:, j] if X.ndim == 2 else c[:, j].reshape(len(X), 1, -1)
-            start = j * self._base.size
-            yield c_j, np.ascontiguousarray(w[..., start : start + self._base.size], like=w)
+    def _numbers(self, X, w):
+        return 2 * self._known.size * w.shape[0] * (w.shape[1] + 1)
 
-    def multiply(self, X, w):
-        return sum(c * self._base.multiply(X, own) for c, own in self._each(X, w))
+    def _own(self, X, w):
+        """Return c at the points, to multiply values (S, P, size, n) with, and weights of g."""
+        S, P, r = len(w), w.shape[1], self._known.size
+        c = self._known.matrix(by_rows(X)).reshape(*X.shape[:-1], r).swapaxes(-1, -2)
+        return c if X.ndim == 2 else c[:, None], w.reshape(S, P * r, -1)
 
-    def multiply_vjp(self, out_bar, X, w):
-        X_bar, c_bars = np.zeros_like(X), []
-        for c, own in self._each(X, w):
-            X_bar += self._base.multiply_vjp(out_bar * c, X, own)
-            of_c = out_bar * self._base.multiply(X, own)
-            c_bars.append(of_c.sum(axis=(0, 1) if X.ndim == 2 else 1).reshape(-1))
-        c_bar = np.stack(c_bars, axis=1)
-        return X_bar + self._known.matrix_vjp(c_bar, by_rows(X)).reshape(X.shape)
+    def _spread(self, g, w):
+        """Split values (S, P size, n) into those of each c_j."""
+        return g.reshape(*w.shape[:2], self._known.size, -1)
+
+    def _values(self, X, w):
+        c, own = self._own(X, w)
+        return (self._spread(self._base.multiply(X, own), w) * c).sum(axis=2)
+
+    def _values_vjp(self, bar, X, w):
+        c, own = self._own(X, w)
+        g_bar = (bar[:, :, None] * c).reshape(*own.shape[:2], -1)
+        X_bar = self._base.multiply_vjp(g_bar, X, own)
+        of_c = self._spread(self._base.multiply(X, own), w) * bar[:, :, None]
+        c_bar = of_c.sum(axis=(0, 1) if X.ndim == 2 else 1).swapaxes(-1, -2)
+        back = self._known.matrix_vjp(by_rows(np.ascontiguousarray(c_bar, like=X)), by_rows(X))
+        return X_bar + back.reshape(X.shape)
 
 
-class Mapped(Features):
+class Mapped(_InRuns):
     """Features of a function of mapped inputs, g(phi(x)).
 
-    ``forward(X)`` returns phi (n, F) and residuals for ``back(phi_bar, residuals)``.
+    ``forward(X)`` returns phi (n, F) and residuals for ``back(phi_bar, residuals)``, together up to
+    ``width`` numbers for a point.
     """
 
-    def __init__(self, part, forward, back):
+    def __init__(self, part, forward, back, width):
         self._part, self._forward, self._back, self.size = part, forward, back, part.size
+        self._width = width
+
+    def _numbers(self, X, w):
+        return 2 * self._width * (1 if X.ndim == 2 else len(X))
 
     def _mapped(self, X):
         phi, residuals = self._forward(by_rows(X))
         return phi.reshape(*X.shape[:-1], -1), residuals
 
-    def multiply(self, X, w):
+    def _values(self, X, w):
         return self._part.multiply(self._mapped(X)[0], w)
 
-    def multiply_vjp(self, out_bar, X, w):
+    def _values_vjp(self, bar, X, w):
         phi, residuals = self._mapped(X)
-        phi_bar = self._part.multiply_vjp(out_bar, phi, w)
+        phi_bar = self._part.multiply_vjp(bar, phi, w)
         return self._back(by_rows(phi_bar), residuals).reshape(X.shape)
 
     def multiply_inducing(self, inducing, w):
@@ -85,7 +121,7 @@ class Mapped(Features):
         return self._part.multiply(inducing, w)
 
 
-class OfPatches(Features):
+class OfPatches(_InRuns):
     """Features of a weighted sum of a function over the windows of an image.
 
     f(x) = sum_r a_r g(x[r]), inducing variables g(Z): ``part`` are the features of g, and
@@ -96,20 +132,25 @@ class OfPatches(Features):
         self._part, self._weights, self._geometry = part, weights, geometry
         self.size = part.size
 
+    def _numbers(self, X, w):
+        H, W, C, h, width, stride = self._geometry
+        R = ((H - h) // stride + 1) * ((W - width) // stride + 1)
+        return 2 * R * (h * width * C * (1 if X.ndim == 2 else len(X)) + w.shape[0] * w.shape[1])
+
     def _windows(self, X):
         patches = kernels.gather_patches(by_rows(X), self._geometry)  # (N, R, columns)
         return patches.reshape(*X.shape[:-2], -1, patches.shape[-1])
 
-    def multiply(self, X, w):
+    def _values(self, X, w):
         g = self._part.multiply(self._windows(X), w)
         return (g.reshape(*g.shape[:2], X.shape[-2], -1) * self._weights(X)).sum(axis=-1)
 
-    def multiply_vjp(self, out_bar, X, w):
+    def _values_vjp(self, bar, X, w):
         weights = self._weights(X)
-        g_bar = (out_bar[..., None] * weights).reshape(*out_bar.shape[:2], -1)
-        bar = self._part.multiply_vjp(np.ascontiguousarray(g_bar, like=X), self._windows(X), w)
-        bar = bar.reshape(-1, len(weights), bar.shape[-1])
-        return kernels.gather_patches_vjp(bar, self._geometry).reshape(X.shape)
+        g_bar = (bar[..., None] * weights).reshape(*bar.shape[:2], -1)
+        g_bar = self._part.multiply_vjp(np.ascontiguousarray(g_bar, like=X), self._windows(X), w)
+        g_bar = g_bar.reshape(-1, len(weights), g_bar.shape[-1])
+        return kernels.gather_patches_vjp(g_bar, self._geometry).reshape(X.shape)
 
     def multiply_inducing(self, inducing, w):
         """Return g at inducing patches."""

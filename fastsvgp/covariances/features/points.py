@@ -16,11 +16,21 @@ def runs(X, M):
     """
     most = max(1, kernels.chunk_numbers(X) // M)
     S, n = (1, len(X)) if X.ndim == 2 else X.shape[:2]
-    each = max(1, most // n)
+    each = max(1, most // max(1, n))
     for first in range(0, S, each):
         functions = slice(None) if X.ndim == 2 else slice(first, first + each)
         for start in range(0, n, most):
             yield functions, slice(start, start + most)
+
+
+def point_runs(X, numbers):
+    """Yield slices of the points, with so many that ``numbers`` numbers each fit a chunk.
+
+    Functions with points of their own are not divided.
+    """
+    n, step = X.shape[-2], max(1, kernels.chunk_numbers(X) // max(1, numbers))
+    for start in range(0, n, step):
+        yield slice(start, start + step)
 
 
 def at(X, functions, points):

@@ -8,13 +8,12 @@ device, so results are the same from run to run.
 
 import functools
 import math
-import threading
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...runtime import cuda_devices
-from .common import loader
+from .common import loader, scratch
 
 # as in tiled.cu: threads of a block, rows and columns of its tile, values of k per stage
 BLOCK, TILE, DEPTH = 128, 64, 16
@@ -31,7 +30,9 @@ STORE, DEVIATION, INNER = range(3)
 COPIED, LEFT, GATED = range(3)  # treatment of an item of size 0
 BLOCKS_EACH = 4  # per multiprocessor, of which two or three run at a time
 LEAST = 8  # chunks of 16 values of k: adding up a shorter slice costs more than it saves
-PER_THREAD = 2  # the handle of the per-thread default stream
+# tiles per multiprocessor of launches with split sums, at most: for each range the longest sum is
+# less than 3 times the mean
+CUT_UP_TO = 3 * BLOCKS_EACH
 
 
 class Product(NamedTuple):
@@ -126,8 +127,6 @@ PLAN = np.dtype(
 )
 PLAIN, STORED = Scale(), Epilogue()
 
-_kept: dict = {}  # scratch of launches with split sums, by device and stream
-
 
 def items_of(X, batch):
     """Return ``(X, stride, item)``: X as a kernel argument, and its row and item strides.
@@ -185,40 +184,6 @@ def sums_of(batch, n):
     return cuda_devices.cupy().empty(
         (math.prod(batch), _tiles(n) * (_tiles(n) + 1) // 2, 4), np.float64
     )
-
-
-class _Scratch:
-    """Scratch of launches with split sums, shared by the launches on one stream."""
-
-    def __init__(self):
-        """Allocate a zero per tile of a launch; the launch leaves zeros behind.
-
-        A launch with split sums never has that many tiles: for each range the longest sum is less
-        than 3 times the mean. The zeros are set on a separate stream, so a launch can be captured
-        into a graph.
-        """
-        cp = cuda_devices.cupy()
-        with cp.cuda.Stream(non_blocking=True) as aside:
-            self.arrived = cp.zeros(3 * BLOCKS_EACH * cuda_devices.multiprocessors(), np.uint32)
-            aside.synchronize()
-        self.parts = {}
-
-    def parts_of(self, size, dtype):
-        """Return memory for the sums of slices; it grows and is kept."""
-        parts = self.parts.get(dtype.char)
-        if parts is None or parts.size < size:
-            parts = self.parts[dtype.char] = cuda_devices.cupy().empty(size, dtype)
-        return parts
-
-
-def _scratch():
-    cuda = cuda_devices.cupy().cuda
-    stream = cuda.get_current_stream().ptr
-    key = cuda.get_device_id(), stream, threading.get_ident() if stream == PER_THREAD else None
-    kept = _kept.get(key)
-    if kept is None:
-        kept = _kept[key] = _Scratch()
-    return kept
 
 
 @functools.lru_cache(1024)
@@ -287,11 +252,9 @@ def multiply(product, target, *, batch=(), base=None, scale=PLAIN, epilogue=STOR
         return
     parts = arrived = None
     if slices > 1:
-        scratch = _scratch()
-        parts, arrived = (
-            scratch.parts_of(items * tiles * slices * TILE * TILE, dtype),
-            scratch.arrived,
-        )
+        kept = scratch.of_stream()
+        parts = kept.parts_of(items * tiles * slices * TILE * TILE, dtype)
+        arrived = kept.counters(CUT_UP_TO * cuda_devices.multiprocessors())
     sizes, factor = scale.sizes, np.float64(scale.factor)
     arguments = plan, left, right, base, sizes, factor, place, epilogue.sums, parts, arrived
     loader.launch(

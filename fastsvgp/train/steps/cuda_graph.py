@@ -2,8 +2,8 @@
 
 A graph reads and writes the same addresses each time. There are therefore two copies of the model
 and of the moments of the optimiser, and two graphs, from each copy to the other, so that a step
-leaves its starting point unchanged. If a check of the step fails, ``MinibatchSteps`` repeats the
-step from there, and raises the error.
+leaves its starting point unchanged. The graphs run in turn and share their intermediate memory. If
+a check of the step fails, ``MinibatchSteps`` repeats the step from there, and raises the error.
 """
 
 import logging
@@ -157,9 +157,9 @@ class CapturedSteps(MinibatchSteps):
             whole = self._batches.size == self._batches.num_data
             self._inputs = batch if whole else tuple(a.copy() for a in batch)
             self._numbers = np.empty(len(numbers), like=devices.home_of(self._model))
-            self._graphs = tuple(
-                graphs.Recorded(self._body(*self._places[:: 1 - 2 * here])) for here in range(2)
-            )
+            there, back = (self._body(*self._places[::turn]) for turn in (1, -1))
+            first = graphs.Recorded(there)
+            self._graphs = first, graphs.Recorded(back, beside=first)
         for there, here in zip(self._inputs, batch, strict=True):
             if there is not here:
                 there[...] = here

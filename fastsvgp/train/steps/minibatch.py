@@ -13,7 +13,7 @@ from ...distributed import broadcast, reduce
 from ...errors import BadEntry, Diverged
 from ...optim.natural.svgp import natural_step, natural_step_and_grad
 from ...posteriors.placed import placed, with_placed
-from ...runtime import deferred_checks, devices
+from ...runtime import cuda_reductions, deferred_checks, devices
 from ..jitter_retries import with_more_jitter
 from ..natural_steps import WALKING, steps_on
 from .base import Snapshot, Steps
@@ -36,7 +36,8 @@ class MinibatchSteps(Steps):
         self._seed, self._step = state.seed, state.step
         self._drawn = None, None  # epoch and seed that ``_draws`` returned last
         self._group = batches.group
-        alone_on_device = self._group is None and devices.home_of(state.model) is not None
+        self._on_device = devices.home_of(state.model) is not None
+        alone_on_device = self._group is None and self._on_device
         self._defers_checks = alone_on_device and not getattr(self._optimiser, "needs_value", True)
         self._move_to(state.model, state.optimiser, state.natural)
 
@@ -98,8 +99,14 @@ class MinibatchSteps(Steps):
         """Do the work of ``_take``.
 
         With ``checks`` the objective and the checks of the gradient are read in one copy at the
-        end.
+        end. On a device it has the same sums as a captured step.
         """
+        if not self._on_device:
+            return self._worked(checks)
+        with cuda_reductions.plain_reductions():
+            return self._worked(checks)
+
+    def _worked(self, checks):
         model, optimised, scheduled, step = (
             self._model,
             self._optimised,

@@ -1,11 +1,12 @@
 """CUDA graphs: the launches of a function, captured and replayed as one.
 
 A graph repeats the captured launches with the same addresses. Therefore it has its own memory pool,
-and any value that changes between launches must be in an array that stays in place.
+or shares one with graphs that run at other times, and any value that changes between launches must
+be in an array that stays in place.
 """
 
-from ....runtime import cuda_devices
-from . import libraries
+from ....runtime import cuda_devices, cuda_reductions
+from . import libraries, scratch
 
 
 class NotCaptured(RuntimeError):
@@ -18,15 +19,20 @@ class Recorded:
     ``body`` launches kernels and never synchronises. The first run loads kernels, fills caches and
     the memory pool: little of that is allowed during capture. From the second call on, the device
     arrays that ``body`` returns are at fixed addresses, and each call overwrites them.
+
+    beside : Recorded, optional
+        A function that never runs at the same time: both share the memory of intermediate results,
+        and the stream.
     """
 
-    def __init__(self, body):
-        cp = cuda_devices.cupy()
-        self._body, self._pool, self._stream = (
-            body,
-            cp.cuda.MemoryPool(),
-            cp.cuda.Stream(non_blocking=True),
-        )
+    def __init__(self, body, beside=None):
+        self._body = body
+        if beside is None:
+            cp = cuda_devices.cupy()
+            self._pool, self._stream = cp.cuda.MemoryPool(), cp.cuda.Stream(non_blocking=True)
+            scratch.hold(self._stream)
+        else:
+            self._pool, self._stream = beside._pool, beside._stream
         self._graph = self._result = self._workspace = None
         self._ran = False
 
@@ -48,12 +54,19 @@ class Recorded:
         self._graph.launch(cuda_devices.cupy().cuda.get_current_stream())
 
     def _apart(self, function):
-        """Call ``function`` on the graph's stream and pool, ordered with the current stream."""
+        """Call ``function`` on the graph's stream and pool, ordered with the current stream.
+
+        CuPy's sums run without CUB.
+        """
         cp = cuda_devices.cupy()
         current = cp.cuda.get_current_stream()
         self._stream.wait_event(current.record())
         try:
-            with cp.cuda.using_allocator(self._pool.malloc), self._stream:
+            with (
+                cp.cuda.using_allocator(self._pool.malloc),
+                self._stream,
+                cuda_reductions.plain_reductions(),
+            ):
                 return function()
         finally:
             current.wait_event(self._stream.record())
