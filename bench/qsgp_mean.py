@@ -1,0 +1,128 @@
+"""Compare ways to train the mean of a QSGP: conjugate gradients, blocks, samples.
+
+    FASTSVGP_DATA=... python bench/qsgp_mean.py blocks
+    FASTSVGP_DATA=... python bench/qsgp_mean.py samples kin40k pol elevators
+
+One thread, CPU seconds; RMSE and NLPD of held-out rows (split 0, standardised). "blocks": a line
+per epoch of ``optimal_weights(method="blocks")``, of kin40k, with 100,000 Fourier features and with
+a function at each training row. "samples": ``fit`` from samples with AdaGrad and with ``nesterov``,
+at the same number of steps; covariance and noise are those of an exact GP on 1,000 rows.
+"""
+
+import argparse
+import os
+import pathlib
+import shlex
+import sys
+import time
+
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")  # read once, when the libraries load
+
+import numpy as np
+import report
+
+import fastsvgp as fs
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
+import weight_space  # noqa: E402
+
+HELD = "basis", "likelihood", "posterior.diagonal"
+
+
+def problem(name):
+    """Return ``(covariance, noise, rows)`` of a data set."""
+    rows = weight_space.rows_of(name)
+    return *weight_space.hyperparameters(*rows[:2], 1000, np.random.default_rng(0)), rows
+
+
+def model_of(basis, m, noise):
+    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    return fs.QSGP(basis, q, fs.Gaussian(noise))
+
+
+def scores(model, X, y):
+    """Return ``(RMSE, NLPD)``."""
+    mean, _ = fs.predict_y(model, X)
+    nlpd = -np.mean(fs.predict_log_density(model, X, y))
+    return float(np.sqrt(np.mean(np.square(mean - y)))), float(nlpd)
+
+
+def blocks(epochs):
+    """Print a line per epoch of each basis."""
+    covariance, noise, (X, y, X_test, y_test) = problem("kin40k")
+    bases = {
+        "100,000 Fourier features": (
+            fs.RandomFourier(covariance, num_features=100_000, seed=0),
+            100_000,
+        ),
+        "a function at each row": (fs.InducingBasis(covariance, X), len(X)),
+    }
+    print("| basis | epoch | CPU s | RMSE | residual |\n| --- | --- | --- | --- | --- |")
+    for label, (basis, m) in bases.items():
+        began, aside, done = time.process_time(), 0.0, 0
+
+        def look(model, info, label=label, began=began):
+            nonlocal aside, done
+            if len(info.residuals) == done:
+                return
+            now, done = time.process_time(), len(info.residuals)
+            f, _ = fs.predict_f(model, X_test)
+            error = np.sqrt(np.mean(np.square(f - y_test)))
+            print(
+                f"| {label} | {done} | {now - began - aside:.0f} | {error:.3f} |"
+                f" {info.residuals[-1]:.3f} |",
+                flush=True,
+            )
+            aside += time.process_time() - now
+
+        found, _ = fs.optimal_weights(
+            model_of(basis, m, noise), X, y, method="blocks", epochs=epochs, rng=0, callback=look
+        )
+        seconds = time.process_time() - began - aside
+        rmse, nlpd = scores(found, X_test, y_test)
+        print(f"| {label}, with the diagonal | | {seconds:.0f} | {rmse:.3f}, NLPD {nlpd:.3f} | |")
+
+
+def samples(names, functions, size, steps, seeds):
+    """Print a line per data set and seed."""
+    optimisers = {"AdaGrad": fs.adagrad, "nesterov": fs.nesterov}
+    print("| data | seed | " + " | ".join(f"{name} | CPU s" for name in optimisers) + " |")
+    print("| --- " * (2 + 2 * len(optimisers)) + "|")
+    for name in names:
+        covariance, noise, (X, y, X_test, y_test) = problem(name)
+        for seed in seeds:
+            basis = fs.RandomFourier(covariance, num_features=functions, seed=seed)
+            start = fs.optimal_diagonal(model_of(basis, functions, noise), X)
+            cells = []
+            for make in optimisers.values():
+                options = {"basis_size": size, "rng": seed, "fixed": HELD, "optimiser": make()}
+                began = time.process_time()
+                found, _ = fs.fit(start, X, y, steps=steps, **options)
+                seconds = time.process_time() - began
+                rmse, nlpd = scores(found, X_test, y_test)
+                cells.append(f"{rmse:.4f}, {nlpd:.3f} | {seconds:.0f}")
+            print(f"| {name} | {seed} | " + " | ".join(cells) + " |", flush=True)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("blocks", "samples"))
+    parser.add_argument("names", nargs="*", default=["kin40k", "pol", "elevators"])
+    parser.add_argument("--epochs", type=int, default=7)
+    parser.add_argument("--functions", type=int, default=20_000)
+    parser.add_argument("--size", type=int, default=10_000, help="functions of a sample")
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    args = parser.parse_args(arguments)
+    fs.set_num_threads(1)
+    if args.what == "blocks":
+        blocks(args.epochs)
+    else:
+        samples(args.names, args.functions, args.size, args.steps, args.seeds)
+    print()
+    print(report.header("python bench/qsgp_mean.py " + shlex.join(sys.argv[1:])))
+
+
+if __name__ == "__main__":
+    main()
