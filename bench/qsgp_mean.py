@@ -1,7 +1,7 @@
-"""Compare ways to train the mean of a QSGP: conjugate gradients, blocks, samples.
+"""Compare ways to train the mean of a QSGP: by blocks of data, and from samples.
 
-    FASTSVGP_DATA=... python bench/qsgp_mean.py blocks
-    FASTSVGP_DATA=... python bench/qsgp_mean.py samples kin40k pol elevators
+    FASTSVGP_DATA=... OPENBLAS_NUM_THREADS=1 python bench/qsgp_mean.py blocks
+    FASTSVGP_DATA=... OPENBLAS_NUM_THREADS=1 python bench/qsgp_mean.py samples kin40k pol elevators
 
 One thread, CPU seconds; RMSE and NLPD of held-out rows (split 0, standardised). "blocks": a line
 per epoch of ``optimal_weights(method="blocks")``, of kin40k, with 100,000 Fourier features and with
@@ -10,14 +10,10 @@ at the same number of steps; covariance and noise are those of an exact GP on 1,
 """
 
 import argparse
-import os
 import pathlib
 import shlex
 import sys
 import time
-
-for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")  # read once, when the libraries load
 
 import numpy as np
 import report
