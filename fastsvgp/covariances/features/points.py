@@ -9,7 +9,7 @@ def by_rows(X):
 
 
 def runs(X, M):
-    """Yield (functions, points) as slices, with so many points that M numbers each fit a chunk.
+    """Yield slices of functions and points: a chunk holds M numbers for each point of a slice.
 
     Functions of shared points are not divided. Own points come for several functions at a time, or
     in parts for one.
@@ -24,7 +24,7 @@ def runs(X, M):
 
 
 def point_runs(X, numbers):
-    """Yield slices of the points, with so many that ``numbers`` numbers each fit a chunk.
+    """Yield slices of the points: a chunk holds ``numbers`` numbers for each point of a slice.
 
     Functions with points of their own are not divided.
     """
