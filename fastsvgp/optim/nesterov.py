@@ -266,7 +266,7 @@ class Nesterov(Fixing):
     def _free(self, model):
         """Return the leaves that steps move; ``fixed`` need not name empty ones."""
         free = set(self.paths(model))
-        return [one for one in leaves(model) if one[0] in free and np.size(one[2])]
+        return [one for one in leaves(model) if one[0] in free and getattr(one[2], "size", 1)]
 
 
 @names_options

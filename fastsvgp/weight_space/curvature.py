@@ -64,7 +64,7 @@ def largest_step_size(covariance, X, noise, sizes, momentum, control=None):
 def largest_curvature(covariance, X, noise, num_data):
     """Estimate the largest eigenvalue of minus the Hessian from rows X (r, D)."""
     K = covariance.Kff(X)
-    v = np.ones((1, len(X)), K.dtype, like=K)
+    v = np.zeros((1, len(X)), K.dtype, like=K) + 1
     for _ in range(POWERS):
         v = v / np.sqrt((v * v).sum())
         power = kernels.matmul(v, K)

@@ -42,7 +42,9 @@ class DeepGPOptions:
         step first, in closed form. Then one gradient serves both ``natural_update`` of the
         posteriors of the hidden layers, with the same size, and ``optimiser``, which updates
         everything else. All layers need posteriors with a mean and a factor. 0.1 is a reasonable
-        choice; for a likelihood that is not Gaussian try ``schedules.log_linear(1e-4, 0.1, 100)``.
+        choice; for a likelihood that is not Gaussian try ``schedules.log_linear(1e-4, 0.1, 100)``,
+        and for a long training with batches of few rows per inducing input
+        ``schedules.cosine(0.1, 0.01, "all")``.
     inverse_updates : InverseUpdates or False, optional
         Updates of factors of inverses after each step, for layers with ``Relaxed`` or
         ``InverseFreeWhitened`` posteriors, as for an SVGP. Made by ``fs.inverse_updates(...)`` with

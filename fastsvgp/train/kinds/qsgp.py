@@ -213,7 +213,7 @@ def _optimiser(model, optimiser, fixed):
 
 def _check_nesterov(model, optimiser):
     """Raise ``ValueError`` if ``nesterov`` is to move more than the mean."""
-    sizes = {path: np.size(value) for path, _, value in leaves(model)}
+    sizes = {path: getattr(value, "size", 1) for path, _, value in leaves(model)}
     for path in optimiser.paths(model):
         by, _ = mover_of(path, optimiser, model)
         if isinstance(by, Nesterov) and path != MEAN and sizes[path]:
