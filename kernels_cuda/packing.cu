@@ -1,23 +1,103 @@
-// Conversion between lower triangles and packed rows of float64.
+// Fields of a model and the flat float64 vector of its free numbers: copies of several fields in
+// one launch, and the maps of positive entries. See fastsvgp/kernels/packing.py.
 #include "shared.cuh"
 
 constexpr int BLOCK = 256;
 
-// Row i of matrix b: its first i + 1 numbers are at i (i + 1) / 2 of the packed matrix. One block
-// per row.
+// A field: its numbers start at `start` of the vector. rows = 0: `size` numbers, one after another.
+// Otherwise `size` triangles of rows x rows; row i of one has its i + 1 numbers at i (i + 1) / 2.
+struct field_t {
+  real* __restrict__ at;
+  index_t size, rows, start;
+};
+#define FIELD(k) real* __restrict__ at_##k, index_t size_##k, index_t rows_##k, index_t start_##k
+#define FIELDS FIELD(0), FIELD(1), FIELD(2), FIELD(3), FIELD(4), FIELD(5)
+// selected by comparisons: an index would put the table into local memory
+#define TAKE(k) \
+  if (blockIdx.y == k) f = {at_##k, size_##k, rows_##k, start_##k};
+#define TAKE_FIELD                            \
+  field_t f = {at_0, size_0, rows_0, start_0}; \
+  TAKE(1) TAKE(2) TAKE(3) TAKE(4) TAKE(5)
+
+// A block copies rows, or runs of BLOCK numbers, of field blockIdx.y; unused fields have size 0.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-pack(const real* __restrict__ A, index_t size, double* __restrict__ packed) {
-  const index_t i = blockIdx.x % size, item = blockIdx.x / size;
-  const real* row = A + (item * size + i) * size;
-  double* out = packed + item * (size * (size + 1) / 2) + i * (i + 1) / 2;
-  for (index_t j = threadIdx.x; j <= i; j += BLOCK) out[j] = row[j];
+pack(double* __restrict__ vector, FIELDS) {
+  TAKE_FIELD
+  vector += f.start;
+  if (!f.rows) {
+    const index_t step = static_cast<index_t>(gridDim.x) * BLOCK;
+    for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < f.size; p += step)
+      vector[p] = f.at[p];
+    return;
+  }
+  for (index_t row = blockIdx.x; row < f.size * f.rows; row += gridDim.x) {
+    const index_t i = row % f.rows, item = row / f.rows;
+    double* out = vector + item * (f.rows * (f.rows + 1) / 2) + i * (i + 1) / 2;
+    for (index_t j = threadIdx.x; j <= i; j += BLOCK) out[j] = f.at[row * f.rows + j];
+  }
 }
 
+// The way back; zeros above the diagonals.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-unpack(const double* __restrict__ packed, index_t size, real* __restrict__ A) {
-  const index_t i = blockIdx.x % size, item = blockIdx.x / size;
-  real* row = A + (item * size + i) * size;
-  const double* in = packed + item * (size * (size + 1) / 2) + i * (i + 1) / 2;
-  for (index_t j = threadIdx.x; j < size; j += BLOCK)
-    row[j] = j <= i ? static_cast<real>(in[j]) : real(0);
+unpack(const double* __restrict__ vector, FIELDS) {
+  TAKE_FIELD
+  vector += f.start;
+  if (!f.rows) {
+    const index_t step = static_cast<index_t>(gridDim.x) * BLOCK;
+    for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < f.size; p += step)
+      f.at[p] = static_cast<real>(vector[p]);
+    return;
+  }
+  for (index_t row = blockIdx.x; row < f.size * f.rows; row += gridDim.x) {
+    const index_t i = row % f.rows, item = row / f.rows;
+    const double* in = vector + item * (f.rows * (f.rows + 1) / 2) + i * (i + 1) / 2;
+    for (index_t j = threadIdx.x; j < f.rows; j += BLOCK)
+      f.at[row * f.rows + j] = j <= i ? static_cast<real>(in[j]) : real(0);
+  }
+}
+
+// The transforms of fastsvgp/records/transforms.py: softplus, or log. NaN stays NaN: it fails each
+// comparison.
+constexpr double TINY = 2.2250738585072014e-308, MAX = 1.7976931348623157e308;
+constexpr double LOG_TINY = -708.39641853226408, LOG_MAX = 709.78271289338397;
+
+__device__ __forceinline__ double clip(double x, double low, double high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
+__device__ __forceinline__ double tail(double u) {  // e^-|u|
+  return exp(-clip(fabs(u), 0, -LOG_TINY));
+}
+__device__ __forceinline__ double exponential(double u) {
+  return clip(exp(clip(u, LOG_TINY, LOG_MAX - 1e-3)), TINY, MAX);
+}
+
+// x[at] := their positive values, within limits of each entry.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+to_positive(double* __restrict__ x, const index_t* __restrict__ at, index_t count, int by_log,
+            const double* __restrict__ low, const double* __restrict__ high) {
+  const index_t k = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
+  if (k >= count) return;
+  const double u = x[at[k]], floor = u < 0 ? 0 : u;
+  const double value = by_log ? exponential(u) : clip(floor + log1p(tail(u)), TINY, MAX);
+  x[at[k]] = clip(value, low[k], high[k]);
+}
+
+// The inverse.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+from_positive(double* __restrict__ x, const index_t* __restrict__ at, index_t count, int by_log) {
+  const index_t k = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
+  if (k >= count) return;
+  const double value = x[at[k]];
+  x[at[k]] = by_log ? log(value) : value + log(-expm1(-value));
+}
+
+// g[at] *= the derivative of the positive values at u[at].
+extern "C" __global__ void __launch_bounds__(BLOCK)
+through_positive(double* __restrict__ g, const double* __restrict__ u,
+                 const index_t* __restrict__ at, index_t count, int by_log) {
+  const index_t k = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
+  if (k >= count) return;
+  const double here = u[at[k]], small = tail(here);
+  g[at[k]] *= by_log ? exponential(here) : (here >= 0 ? 1 : small) / (1 + small);
 }

@@ -67,7 +67,12 @@ from .newton_schulz import (
     tril_congruence as tril_congruence,
 )
 from .packing import (
+    from_positive as from_positive,
+    pack_fields as pack_fields,
     pack_tril as pack_tril,
+    to_positive as to_positive,
+    to_positive_vjp as to_positive_vjp,
+    unpack_fields as unpack_fields,
     unpack_tril as unpack_tril,
 )
 from .pairwise import (

@@ -1,4 +1,7 @@
-"""Conversion between lower triangles and packed rows."""
+"""Fields of a model and the flat float64 vector of its free numbers.
+
+Lower triangles are packed row by row: M (M + 1) / 2 numbers of each.
+"""
 
 from ..runtime.dispatch import family
 
@@ -21,3 +24,53 @@ def unpack_tril(packed, size, dtype):
     is C-contiguous. The reverse rule is ``pack_tril``. No flops; one pass.
     """
     return twin(packed=packed).unpack_tril(packed, size, dtype)
+
+
+def pack_fields(fields, triangles, out):
+    """Write arrays, one after another, to the flat float64 vector ``out``.
+
+    fields : sequence of arrays, or numbers
+    triangles : as many bools: write only the lower triangles of (..., M, M), as ``pack_tril``
+    out : (n,), C-contiguous, of as many numbers as that is
+
+    On a device six arrays are one launch. No flops; one pass.
+    """
+    return twin(**_named(fields), out=out).pack_fields(fields, triangles, out)
+
+
+def unpack_fields(vector, fields, triangles):
+    """Do the reverse: write the numbers of ``vector`` to these arrays, in place.
+
+    The arrays are C-contiguous, on the device of the vector. Strict upper triangles become zero.
+    """
+    return twin(vector=vector, **_named(fields)).unpack_fields(vector, fields, triangles)
+
+
+def _named(fields):
+    return {f"fields[{i}]": field for i, field in enumerate(fields)}
+
+
+def to_positive(vector, entries, transform, low, high):
+    """Replace entries u by ``transform.forward(u)``, within ``low`` and ``high``, in place.
+
+    vector : (n,) float64
+    entries : (k,) int64, their places, all different
+    transform : a ``records.transforms.Transform``
+    low, high : (k,) float64
+    """
+    found = twin(vector=vector, entries=entries, low=low, high=high)
+    return found.to_positive(vector, entries, transform, low, high)
+
+
+def from_positive(vector, entries, transform):
+    """Replace entries x by ``transform.inverse(x)``; arguments as of ``to_positive``."""
+    return twin(vector=vector, entries=entries).from_positive(vector, entries, transform)
+
+
+def to_positive_vjp(vector_bar, vector, entries, transform):
+    """Multiply entries of a cotangent by ``transform.derivative`` of those of ``vector``, in place.
+
+    vector : (n,), before ``to_positive``
+    """
+    found = twin(vector_bar=vector_bar, vector=vector, entries=entries)
+    return found.to_positive_vjp(vector_bar, vector, entries, transform)

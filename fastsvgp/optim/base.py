@@ -210,16 +210,17 @@ class Optimiser(Fixing):
         )
         return model, self.observed(state, value, *new)
 
-    def ascent(self, model, grad, state, sizes, count):
+    def ascent(self, model, grad, state, sizes, count, out=None):
         """Return ``(model, *moments)`` after the ``count``-th step, with these step ``sizes``.
 
-        ``sizes`` are numbers, or 0-d arrays on the device of the model. All else as in ``step``,
-        which takes both from the state.
+        ``sizes`` are numbers, or 0-d arrays on the device of the model. ``out`` is such a tuple, to
+        write to: a model on a device, of which all trained leaves are arrays. All else as in
+        ``step``, which takes both from the state.
         """
         moments = [m for m in (state.first, state.second) if m is not None]
-        return self._ascent(*self._layout(model), model, grad, moments, sizes, count)
+        return self._ascent(*self._layout(model), model, grad, moments, sizes, count, out)
 
-    def _ascent(self, layout, segments, model, grad, moments, sizes, count):
+    def _ascent(self, layout, segments, model, grad, moments, sizes, count, out=None):
         vector = layout.pack(model)
         vector_bar = layout.pullback(vector, grad)
         if not check.all_finite(vector_bar):
@@ -231,7 +232,8 @@ class Optimiser(Fixing):
                 f" {count}. Likely causes, in order: a step size that is too large; targets or"
                 " inputs on a wild scale (standardise them); float32"
             )
-        new = [np.empty(layout.size, like=layout.home) for _ in range(1 + len(moments))]
+        target, *new = out or (None, *(np.empty(layout.size, like=layout.home) for _ in moments))
+        new.insert(0, np.empty(layout.size, like=layout.home))
         for at, which in segments:
             self.update(
                 vector[at],
@@ -241,7 +243,7 @@ class Optimiser(Fixing):
                 sizes[which],
                 count,
             )
-        return layout.unpack(new[0], model), *new[1:]
+        return layout.unpack(new[0], model, target), *new[1:]
 
     @property
     def needs_value(self) -> bool:

@@ -66,6 +66,7 @@ class Layout:
         for leaf in self._leaves:
             self.slices[leaf.path] = leaf.at = slice(self.size, self.size + leaf.size)
             self.size += leaf.size
+        self._triangles = [one for leaf in self._leaves for one in leaf.triangles]
         self._symmetric = tuple(leaf for leaf in self._leaves if leaf.kind == "symmetric")
         self._odds = tuple(leaf for leaf in self._leaves if unconstrained and leaf.kind == "unit")
         self._find_positive(unconstrained)
@@ -90,11 +91,14 @@ class Layout:
         """Return the vector of a model."""
         vector = self._flatten(model)
         if self._positive is not None:
-            positive = vector[self._positive]
             # no check on a device, which would synchronise: NaN reaches the next bound
-            if self.home is HOST and np.count_nonzero(positive > 0) != positive.size:
-                self._complain(vector)
-            vector[self._positive] = self._transform.inverse(positive)
+            if self.home is not HOST:
+                kernels.from_positive(vector, self._positive, self._transform)
+            else:
+                positive = vector[self._positive]
+                if np.count_nonzero(positive > 0) != positive.size:
+                    self._complain(vector)
+                vector[self._positive] = self._transform.inverse(positive)
         for leaf in self._odds:
             share = vector[leaf.at]
             if self.home is HOST and not ((share > 0) & (share < 1)).all():
@@ -102,28 +106,39 @@ class Layout:
             vector[leaf.at] = transforms.logit.inverse(share)
         return vector
 
-    def unpack(self, vector, like):
-        """Return the model at a vector; fixed leaves and settings come from the model ``like``."""
+    def unpack(self, vector, like, out=None):
+        """Return the model at a vector; fixed leaves and settings come from the model ``like``.
+
+        ``out`` : a model on the device, of which all free leaves are arrays, to write to
+        """
+        if self._positive is not None or self._odds:
+            vector = vector.copy()
         if self._positive is not None:
-            vector = vector.copy()
-            positive = self._transform.forward(vector[self._positive])
-            vector[self._positive] = np.minimum(
-                np.maximum(positive, self._limits[0]), self._limits[1]
-            )
-        if self._odds:
-            vector = vector.copy()
+            if self.home is not HOST:
+                kernels.to_positive(vector, self._positive, self._transform, *self._limits)
+            else:
+                positive = self._transform.forward(vector[self._positive])
+                vector[self._positive] = np.minimum(
+                    np.maximum(positive, self._limits[0]), self._limits[1]
+                )
         for leaf in self._odds:
             # as far from 1 as from 0, in the dtype of the field
             least = np.finfo(leaf.dtype).eps
             share = transforms.logit.forward(vector[leaf.at])
             vector[leaf.at] = np.minimum(np.maximum(share, least), 1 - least)
+        if self.home is HOST:
+            found = [leaf.unflatten(vector[leaf.at]) for leaf in self._leaves]
+        else:
+            found = self._unpacked(vector, out)
+        if out is not None:
+            return out
         if treedef_of(like) is not self._treedef:  # other records in fixed fields
             return replaced(
-                like, {leaf.path: leaf.unflatten(vector[leaf.at]) for leaf in self._leaves}
+                like, dict(zip((leaf.path for leaf in self._leaves), found, strict=True))
             )
         values = list(self._treedef.values(like))
-        for i, leaf in zip(self._numbers, self._leaves, strict=True):
-            values[i] = leaf.unflatten(vector[leaf.at])
+        for i, value in zip(self._numbers, found, strict=True):
+            values[i] = value
         return self._treedef.built(values, like)
 
     def pullback(self, vector, grad):
@@ -134,28 +149,52 @@ class Layout:
             part *= 2
             part[leaf.diagonal(self.home)] *= 0.5
         if self._positive is not None:
-            vector_bar[self._positive] *= self._transform.derivative(vector[self._positive])
+            if self.home is not HOST:
+                kernels.to_positive_vjp(vector_bar, vector, self._positive, self._transform)
+            else:
+                vector_bar[self._positive] *= self._transform.derivative(vector[self._positive])
         for leaf in self._odds:
             vector_bar[leaf.at] *= transforms.logit.derivative(vector[leaf.at])
         return vector_bar
 
     def _flatten(self, tree):
-        treedef = treedef_of(tree)
-        values = treedef.values(tree)
-        if treedef is self._treedef:
-            values = [values[i] for i in self._numbers]
-        else:  # a gradient can have fewer leaves
-            named = dict(zip(treedef.paths, values, strict=True))
-            values = [named.get(path) for path in self.paths]
-        vector = np.empty(self.size, like=self.home)
+        values, vector = self._values(tree), np.empty(self.size, like=self.home)
         for leaf, value in zip(self._leaves, values, strict=True):
             # fast path for the two most frequent types; `check` handles the others
             kind = type(value)
             shape = value.shape if kind is np.ndarray or kind is np.float64 else None
             if shape != leaf.shape:
                 leaf.check(value)
-            leaf.flatten(value, vector[leaf.at])
+            if self.home is HOST:
+                leaf.flatten(value, vector[leaf.at])
+        if self.home is not HOST:
+            kernels.pack_fields(self._fields(values), self._triangles, vector)
         return vector
+
+    def _values(self, tree):
+        """Return the values of the free leaves, which a gradient may lack."""
+        treedef = treedef_of(tree)
+        values = treedef.values(tree)
+        if treedef is self._treedef:
+            return [values[i] for i in self._numbers]
+        named = dict(zip(treedef.paths, values, strict=True))
+        return [named.get(path) for path in self.paths]
+
+    def _unpacked(self, vector, out):
+        """Return the free leaves at a vector on a device: new ones, or those of ``out``."""
+        if out is None:
+            found = [np.empty(leaf.shape, leaf.dtype, like=self.home) for leaf in self._leaves]
+        else:
+            found = self._values(out)
+        kernels.unpack_fields(vector, self._fields(found), self._triangles)
+        return [leaf.finished(value) for leaf, value in zip(self._leaves, found, strict=True)]
+
+    def _fields(self, values):
+        return [
+            field
+            for leaf, value in zip(self._leaves, values, strict=True)
+            for field in leaf.fields(value)
+        ]
 
     def _complain(self, vector):
         for leaf in self._leaves:
@@ -180,9 +219,13 @@ def _leaf(path, kind, value):
 
 
 class _Leaf:
-    """Path, kind, shape and dtype of one leaf; flattened unchanged."""
+    """Path, kind, shape and dtype of one leaf; packed unchanged.
+
+    triangles : for each of its ``fields`` whether only lower triangles are packed
+    """
 
     at: "slice[int, int, None]"
+    triangles: tuple[bool, ...] = (False,)
 
     def __init__(self, path, kind, array, python):
         self.path, self.kind, self.shape, self.python = path, kind, array.shape, python
@@ -210,13 +253,23 @@ class _Leaf:
                 f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}"
             )
 
+    def fields(self, value):
+        """Return the arrays that are packed one after another, views of ``value``."""
+        return (value,)
+
+    def finished(self, value):
+        """Return the value of the leaf, when its fields are filled."""
+        return value
+
     def flatten(self, value, part):
+        """Write the numbers of ``value`` on the host to ``part`` of the vector."""
         if len(self.shape) > 1:
             part = part.reshape(self.shape)
         part[...] = value
 
     def unflatten(self, part):
-        if self.python and not on_device(part):
+        """Do the reverse; return a new value."""
+        if self.python:
             return float(part[0])
         part = part.astype(self.dtype).reshape(self.shape)
         return part if self.shape else part[()]
@@ -224,6 +277,8 @@ class _Leaf:
 
 class _Triangle(_Leaf):
     """One or several lower triangles, packed row by row."""
+
+    triangles = (True,)
 
     def __init__(self, path, kind, array, python):
         super().__init__(path, kind, array, python)
@@ -239,16 +294,24 @@ class _Triangle(_Leaf):
 
     positive = diagonal
 
+    def fields(self, value):
+        return (_as_array(value),)
+
+    def finished(self, value):
+        return kernels.symmetrise(value) if self.kind == "symmetric" else value
+
     def flatten(self, value, part):
         kernels.pack_tril(_as_array(value), part.reshape(self.packed))
 
     def unflatten(self, part):
         square = kernels.unpack_tril(part.reshape(self.packed), self.shape[-1], self.dtype)
-        return kernels.symmetrise(square) if self.kind == "symmetric" else square
+        return self.finished(square)
 
 
 class _Columns(_Leaf):
     """First columns of a lower factor (m, k): the packed top triangle, then the rest."""
+
+    triangles = (True, False)
 
     def __init__(self, path, kind, array, python):
         super().__init__(path, kind, array, python)
@@ -261,12 +324,15 @@ class _Columns(_Leaf):
     def positive(self, home):
         return _diagonal(self.shape[1], home)
 
+    def fields(self, value):
+        value, k = _as_array(value), self.shape[1]
+        return value[:k], value[k:]
+
     def flatten(self, value, part):
-        m, k = self.shape
-        value = _as_array(value)
+        (m, k), (top, rest) = self.shape, self.fields(value)
         if k:
-            kernels.pack_tril(value[:k], part[: self.packed])
-        part[self.packed :].reshape(m - k, k)[...] = value[k:]
+            kernels.pack_tril(top, part[: self.packed])
+        part[self.packed :].reshape(m - k, k)[...] = rest
 
     def unflatten(self, part):
         m, k = self.shape

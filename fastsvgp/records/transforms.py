@@ -21,8 +21,9 @@ import numpy as np
 
 
 class Transform(NamedTuple):
-    """The three functions of a transform."""
+    """The three functions of a transform, and its name: kernels have these functions by name."""
 
+    name: str
     forward: object
     inverse: object
     derivative: object
@@ -91,11 +92,11 @@ def _logistic_derivative(u):
     return _softplus_derivative(u) * _softplus_derivative(-u)
 
 
-logit = Transform(_softplus_derivative, _logit, _logistic_derivative)
-softplus = Transform(_softplus, _softplus_inverse, _softplus_derivative)
-log = Transform(_exp, _log, _exp)
+logit = Transform("logit", _softplus_derivative, _logit, _logistic_derivative)
+softplus = Transform("softplus", _softplus, _softplus_inverse, _softplus_derivative)
+log = Transform("log", _exp, _log, _exp)
 
-TRANSFORMS = {"softplus": softplus, "log": log}
+TRANSFORMS = {one.name: one for one in (softplus, log)}
 
 
 def named(name):

@@ -62,6 +62,11 @@ def test_packing(gpu, rng, M, dtype):
     problems.check_packing(rng, gpu, M, dtype)
 
 
+@pytest.mark.parametrize("name", ["softplus", "log"])
+def test_positive_entries(gpu, rng, name):
+    problems.check_positive(rng, gpu, name)
+
+
 @pytest.mark.parametrize("n", [0, 1, 300])
 def test_updates(gpu, rng, n):
     problems.check_updates(rng, gpu, n)

@@ -17,7 +17,13 @@ BUDGET = {
     "deferred_checks": {"find_outside": 40, "report": 40},
     "distances": {"squared_distances": 64},
     "factorisations": {"check_pivots": 40, "clear_upper": 40, "turn": 40},
-    "packing": {"pack": 40, "unpack": 40},
+    "packing": {
+        "pack": 40,
+        "unpack": 40,
+        "to_positive": 64,
+        "from_positive": 64,
+        "through_positive": 64,
+    },
     "products": {
         "column_moments": 64,
         "scale_columns": 40,

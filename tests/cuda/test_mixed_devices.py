@@ -7,6 +7,7 @@ import pytest
 from cuda_host.cupy_on_host import ndarray
 
 from fastsvgp import kernels
+from fastsvgp.records import transforms
 
 KERNELS = {
     name: f
@@ -47,6 +48,7 @@ OTHERS = {  # parameters that are not arrays, and their values here
         "shape": (2, 2),
     },
     **{"geometry": (1, 2, 1, 1, 1, 1), "windows": None, "others": None, "stream": 1},
+    **{"triangles": (False, True), "transform": transforms.softplus},
 }
 NUMBERS = {
     ("fourier_frequencies", "D"): 2,
@@ -59,6 +61,8 @@ TUPLES = {
     ("sum_rows", "rows"): 1,
     ("sum_rows", "values"): 1,
     ("sum_each", "groups"): 2,
+    ("pack_fields", "fields"): 2,
+    ("unpack_fields", "fields"): 2,
 }
 TUPLES |= {("newton_schulz_walk", "start"): 2}
 NESTED = {"groups"}  # tuples of tuples, here of one

@@ -12,6 +12,7 @@ from scipy.special import log_expit, log_ndtr
 from support.numerics import assert_as_accurate_as, generator
 
 from fastsvgp import kernels
+from fastsvgp.records import transforms
 from fastsvgp.runtime import deferred_checks
 
 SIZES = [(1, 1), (3, 17), (65, 33), (130, 300)]  # rows, columns
@@ -198,6 +199,31 @@ FUNCTIONS = {
 }
 
 
+def check_positive(rng, gpu, name):
+    """Positive entries in place, against the functions of the transform."""
+    transform = transforms.named(name)
+    u = np.array([0, 1e-9, -1e-9, 3, -3, 35, -40, 600, -700, 745, -750, 1e300, -1e300, np.nan])
+    u = np.concatenate([u, rng.standard_normal(300)])
+    entries, limits = rng.permutation(u.size)[:-3], np.full((2, u.size - 3), 0.0)
+    limits[0], limits[1] = np.finfo(np.float32).tiny, np.finfo(np.float32).max
+    forward, slope = transform.forward(u), transform.derivative(u)
+    u_bar = rng.uniform(-1, 1, u.size)
+    for place in (np.array, gpu.there):
+        x, bar, at = place(u.copy()), place(u_bar.copy()), place(entries)
+        kernels.to_positive_vjp(bar, x, at, transform)
+        expected = u_bar.copy()
+        expected[entries] *= slope[entries]
+        np.testing.assert_allclose(gpu.back(bar), expected, rtol=1e-14)
+        kernels.to_positive(x, at, transform, *place(limits))
+        expected = u.copy()
+        expected[entries] = np.clip(forward[entries], *limits)
+        np.testing.assert_allclose(gpu.back(x), expected, rtol=1e-14)
+        expected[entries] = transform.inverse(expected[entries])
+        kernels.from_positive(x, at, transform)
+        np.testing.assert_allclose(gpu.back(x), expected, rtol=1e-14, atol=1e-14)
+    kernels.to_positive(x, at[:0], transform, *place(limits[:, :0]))
+
+
 def check_packing(rng, gpu, M, dtype):
     A = rng.standard_normal((2, M, M)).astype(dtype)
     packed, there = np.empty((2, M * (M + 1) // 2)), gpu.there(np.empty((2, M * (M + 1) // 2)))
@@ -206,6 +232,20 @@ def check_packing(rng, gpu, M, dtype):
     np.testing.assert_array_equal(gpu.back(there), packed)
     np.testing.assert_array_equal(packed, A[:, *np.tril_indices(M)])
     np.testing.assert_array_equal(gpu.back(kernels.unpack_tril(there, M, dtype)), np.tril(A))
+    fields = [A, A[0, :, 0], np.array(0.5, dtype), A[:, : M // 2], 0.25, A[1], A[0, :1], A[:0]]
+    triangles = [True, *[False] * 4, True, False, False]
+    numbers = [A[:, *np.tril_indices(M)], *fields[1:5], A[1][np.tril_indices(M)], *fields[6:]]
+    expected = np.concatenate([np.ravel(one) for one in numbers])
+    there = [one if isinstance(one, float) else gpu.there(one) for one in fields]
+    for place, given in (np.asarray, fields), (gpu.there, there):
+        vector = place(np.full(expected.size, np.nan))
+        kernels.pack_fields(given, triangles, vector)
+        np.testing.assert_array_equal(gpu.back(vector), expected)
+        back = [place(np.full(np.shape(one), np.nan, dtype)) for one in fields]
+        kernels.unpack_fields(vector, back, triangles)
+        for one, found, triangle in zip(fields, back, triangles, strict=True):
+            np.testing.assert_array_equal(gpu.back(found), np.tril(one) if triangle else one)
+    there = gpu.there(packed)
     for part in (slice(None), slice(1, None), slice(0)):  # of the flat numbers
         here = packed.reshape(-1)[part]
         folded = kernels.fold_bits(here)
@@ -298,6 +338,18 @@ def small_run(gpu):
     packed = gpu.there(np.empty(6))
     kernels.pack_tril(L, packed)
     kernels.unpack_tril(packed, 3, np.float32)
+    fields, triangles = [numbers(2, 40, 40), numbers(300), 0.5], [True, False, False]
+    vector = gpu.there(np.empty(2 * 820 + 301))
+    kernels.pack_fields(fields, triangles, vector)
+    kernels.unpack_fields(vector, [*fields[:2], numbers()], triangles)
+    entries, ends = (
+        gpu.there(np.arange(0, 600, 2)),
+        gpu.there(np.array([[0.1], [9.0]] * np.ones(300))),
+    )
+    for transform in (transforms.softplus, transforms.log):
+        kernels.to_positive(vector, entries, transform, *ends)
+        kernels.to_positive_vjp(vector, vector.copy(), entries, transform)
+        kernels.from_positive(vector, entries, transform)
     kernels.fold_bits(gpu.there(np.arange(600.0)))
     kernels.adam(*[packed] * 4, (packed.copy(), packed.copy(), packed.copy()),
                  step_size=0.1, beta1=0.9, beta2=0.9, epsilon=1e-8, count=1)  # fmt: skip

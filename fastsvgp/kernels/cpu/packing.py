@@ -1,4 +1,6 @@
-"""Conversion between lower triangles and packed rows."""
+"""CPU twin of ``packing``: triangles by pairs of rows; all else is copied by NumPy."""
+
+import math
 
 import numpy as np
 from numba import njit
@@ -45,7 +47,52 @@ def pack_tril(A, out):
 
 def unpack_tril(packed, size, dtype):
     out = np.empty(packed.shape[:-1] + (size, size), dtype)
+    _unpack_into(packed, out)
+    return out
+
+
+def _unpack_into(packed, out):
+    size = out.shape[-1]
     flat = out.reshape(-1, size, size)
     units = flat.shape[0] * ((size + 1) // 2)
     over_rows(_unpack, units, out.size, packed.reshape(flat.shape[0], packed.shape[-1]), flat)
-    return out
+
+
+def pack_fields(fields, triangles, out):
+    for part, field, triangle in _parts(fields, triangles, out):
+        if not triangle:
+            part[...] = field
+        elif field.size:
+            pack_tril(field, part)
+
+
+def unpack_fields(vector, fields, triangles):
+    for part, field, triangle in _parts(fields, triangles, vector):
+        if not triangle:
+            field[...] = part
+        elif field.size:
+            _unpack_into(part, field)
+
+
+def _parts(fields, triangles, vector):
+    """Yield ``(part of the vector, field, triangle)``."""
+    start = 0
+    for field, triangle in zip(fields, triangles, strict=True):
+        shape = np.shape(field)
+        if triangle:
+            shape = *shape[:-2], shape[-1] * (shape[-1] + 1) // 2
+        stop = start + math.prod(shape)
+        yield vector[start:stop].reshape(shape), field, triangle
+        start = stop
+
+
+def to_positive(vector, entries, transform, low, high):
+    vector[entries] = np.minimum(np.maximum(transform.forward(vector[entries]), low), high)
+
+
+def from_positive(vector, entries, transform):
+    vector[entries] = transform.inverse(vector[entries])
+
+
+def to_positive_vjp(vector_bar, vector, entries, transform):
+    vector_bar[entries] *= transform.derivative(vector[entries])

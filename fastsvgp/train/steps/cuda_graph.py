@@ -177,10 +177,10 @@ class CapturedSteps(MinibatchSteps):
                     source.model, X, Y, num_data=self._batches.num_data, jitter=self._jitter,
                     wrt=self._moving(source.model, state), **weights,
                 )  # fmt: skip
-                model, *moments = self._optimiser.ascent(source.model, grad, state, sizes, count)
-                found = checks.report_all()
-            self._write(target, model, *moments)
-            return found
+                self._optimiser.ascent(
+                    source.model, grad, state, sizes, count, out=(target.model, *target.moments)
+                )
+                return checks.report_all()
 
         return step
 
