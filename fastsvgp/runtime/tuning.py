@@ -91,6 +91,8 @@ class Tuning:
     race_seconds : seconds
         Of a search, below which one candidate trains without a race. ``bench/results/defaults.md``
         has scores by time.
+    estimator_seconds : seconds of work
+        Of the search of an estimator without a time budget, for no rows: each 500 rows add one.
     exact_rows : rows of data
         Of a search for a regression, up to which an exact process is the first candidate: the cost
         of an iteration is cubic.
@@ -134,6 +136,7 @@ class Tuning:
     relevance_iterations: int = 25
     retry_rows: int = EXACT_ROWS
     race_seconds: float = 4.0
+    estimator_seconds: float = 2.0
     exact_rows: int = EXACT_ROWS
     useless_density: float = -1.36
     unusual_factor: float = 5.0

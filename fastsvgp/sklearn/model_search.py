@@ -12,10 +12,11 @@ from ..bounds.elbo import elbo
 from ..check import DEFAULT_JITTER
 from ..errors import warn
 from ..records.inducing_sets import stacked
+from ..runtime import tuning
 from .training import says_nothing
 
 ALWAYS = "time_budget", "random_state", "verbose"  # settings that a search accepts
-BASE, EACH, MOST = 2.0, 500, 60.0  # seconds of work: 2, plus one per 500 rows, at most 60
+EACH, MOST = 500, 60.0  # rows that add a second of work; the most seconds
 
 
 def seed_of(random_state):
@@ -59,11 +60,11 @@ def checked_budget(estimator):
 def searched(estimator, X, y, weights, seed, likelihood="gaussian"):
     """Search, and set the fitted attributes of the estimator."""
     budget = estimator.time_budget
-    seconds = min(BASE + len(X) / EACH, MOST) if budget is None else float(budget)
+    work = min(tuning.current.estimator_seconds + len(X) / EACH, MOST)
     found = recipes.search(
         X,
         y,
-        seconds,
+        work if budget is None else float(budget),
         likelihood=likelihood,
         weights=weights,
         rng=seed,

@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fastsvgp import recipes
+from fastsvgp.runtime import tuning
 from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor
 
 SMALL = {"n_inducing": 16, "max_iter": 30, "learning_rate": 0.05}
@@ -42,7 +43,8 @@ CLASSIFIERS = [
 
 @parametrize_with_checks([*REGRESSORS, *CLASSIFIERS])
 def test_scikit_learn_checks(estimator, check):
-    check(estimator)
+    with tuning.override(estimator_seconds=0.3):
+        check(estimator)
 
 
 def test_no_name_of_a_setting_is_left_out():
