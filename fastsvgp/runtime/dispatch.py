@@ -105,7 +105,7 @@ def family(stem):
             if type(a) not in _HOST and _backend_of_named(arrays) == "cuda":
                 return _Explaining(_cuda_twin(stem), arrays)
         if host is None:
-            host = importlib.import_module(f"fastsvgp.kernels.cpu.{stem}")
+            host = _cpu_twin(stem)
         return host
 
     return twin
@@ -122,6 +122,18 @@ def _backend_of_named(arrays):
     except TypeError:
         one_device(*arrays.items())
         raise
+
+
+def _cpu_twin(stem):
+    try:
+        return importlib.import_module(f"fastsvgp.kernels.cpu.{stem}")
+    except ImportError as error:
+        if "numba" not in str(error).lower():
+            raise
+        raise ImportError(
+            f"NumPy arrays need Numba, which cannot be imported here ({error}): install versions of"
+            " numba and numpy that fit; CuPy arrays need none"
+        ) from error
 
 
 @functools.cache
