@@ -58,8 +58,9 @@ def to_positive(vector, entries, transform, low, high):
     transform : a ``records.transforms.Transform``
     low, high : (k,) float64
     """
-    found = twin(vector=vector, entries=entries, low=low, high=high)
-    return found.to_positive(vector, entries, transform, low, high)
+    return twin(vector=vector, entries=entries, low=low, high=high).to_positive(
+        vector, entries, transform, low, high
+    )
 
 
 def from_positive(vector, entries, transform):
@@ -72,5 +73,6 @@ def to_positive_vjp(vector_bar, vector, entries, transform):
 
     vector : (n,), before ``to_positive``
     """
-    found = twin(vector_bar=vector_bar, vector=vector, entries=entries)
-    return found.to_positive_vjp(vector_bar, vector, entries, transform)
+    return twin(vector_bar=vector_bar, vector=vector, entries=entries).to_positive_vjp(
+        vector_bar, vector, entries, transform
+    )
