@@ -55,7 +55,7 @@ __device__ __forceinline__ void subtract_product(const real* left, int row, cons
     for (int start = 0; start < SQUARE; start += AT_ONCE) {
       tile_t<WIDE> part = {};
       tile_t<WIDE>& target = sizeof(real) == 4 ? part : sum;
-#pragma unroll
+#pragma unroll 2
       for (int k = start + t; k < start + AT_ONCE; k += 8) {
         parts_t<real, 4> a;
 #pragma unroll
@@ -251,7 +251,7 @@ __device__ __forceinline__ int factor_triangle(real* triangle, int side) {
 // diagonal. L, which may be `given`, gets the factor, and zeros above its diagonal. info[item] is
 // set to 0 at the first block, and once to the number (from 1) of the first pivot that is not
 // positive and finite; then 1 is added to `fault`, if given.
-extern "C" __global__ void __launch_bounds__(BLOCK)
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
 factor_block(const real* given, index_t M, index_t first, real shift,
              const real* __restrict__ noise, real* L, int* __restrict__ info,
              int* __restrict__ fault) {
