@@ -131,11 +131,16 @@ __device__ __forceinline__ int factor_square(real* D, int lane) {
     real x[STRIP];
     load_strip(D, D, first, lane, x);
     __syncwarp();
+    real own = 0;  // the lane's pivot so far: a copy, so that the next one needs one shuffle
+#pragma unroll
+    for (int k = 0; k < STRIP; ++k)
+      if (lane == first + k) own = x[k];
 #pragma unroll
     for (int k = 0; k < STRIP; ++k) {
-      const real pivot = __shfl_sync(FULL_MASK, x[k], first + k);
+      const real pivot = __shfl_sync(FULL_MASK, own, first + k);
       if (!failed && !(pivot > 0 && pivot - pivot == 0)) failed = first + k + 1;
       const real below = x[k] * rsqrt(pivot);
+      own -= below * below;
 #pragma unroll
       for (int c = k + 1; c < STRIP; ++c)
         x[c] -= below * __shfl_sync(FULL_MASK, below, first + c);

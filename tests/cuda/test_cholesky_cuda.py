@@ -1,4 +1,4 @@
-"""Cholesky factors by our own kernels: LAPACK's accuracy, its pivots, and the number of launches."""
+"""Cholesky factors by our own kernels: LAPACK's accuracy and pivots, and how many launches."""
 
 import functools
 import pathlib
