@@ -17,8 +17,7 @@ constexpr int SQUARE = 32, SIZE = SQUARE * SQUARE;
 constexpr int SIDE = 4, PANEL = SIDE * SQUARE;  // squares and columns of a block
 constexpr int TRIANGLE = SIDE * (SIDE + 1) / 2;
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;
-constexpr int STAGE = SIDE + 1;   // squares of one step of a sum: left, and SIDE to the right
-constexpr int STEP = WARPS * WARP / SQUARE;  // rows that a block copies at a time
+constexpr int STAGE = SIDE + 1;  // squares of one step of a sum: left, and SIDE to the right
 
 // Offset of entry (r, c) of a square: entries that the lanes of a warp read together are in
 // different banks, both along a column and as operands of mma.
@@ -100,8 +99,8 @@ __device__ __forceinline__ void update(real* square, const real* left, const rea
 
 constexpr int STRIP = 8;  // columns in registers at a time: a row of them per lane
 
-// x = row `lane` of S, STRIP columns from `first`, less the products of the columns before them with
-// those rows of D.
+// x = STRIP columns from `first` of row `lane` of S, less the products of the columns before them
+// with those rows of D.
 __device__ __forceinline__ void load_strip(const real* S, const real* D, int first, int lane,
                                            real (&x)[STRIP]) {
 #pragma unroll
@@ -131,7 +130,7 @@ __device__ __forceinline__ int factor_square(real* D, int lane) {
     real x[STRIP];
     load_strip(D, D, first, lane, x);
     __syncwarp();
-    real own = 0;  // the lane's pivot so far: a copy, so that the next one needs one shuffle
+    real own = 0;  // the lane's pivot so far: a copy, so that the next pivot is one shuffle away
 #pragma unroll
     for (int k = 0; k < STRIP; ++k)
       if (lane == first + k) own = x[k];
@@ -174,7 +173,7 @@ __device__ __forceinline__ void substitute(const real* D, real* S, int lane) {
 __device__ __forceinline__ void fetch(const real* source, index_t M, int rows, real* square) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 #pragma unroll
-  for (int r = warp; r < SQUARE; r += STEP)
+  for (int r = warp; r < SQUARE; r += WARPS)
     copy_async<sizeof(real)>(square + in_square(r, lane), source + (r < rows ? r : 0) * M + lane,
                              r < rows ? static_cast<int>(sizeof(real)) : 0);
 }
@@ -409,11 +408,11 @@ factor_panel(const real* given, index_t M, index_t first, int below, int tiles, 
   __syncthreads();
   substitute_rows(D, S);
 #pragma unroll 1
-  for (int r = warp; r < high; r += STEP)
+  for (int r = warp; r < high; r += WARPS)
 #pragma unroll
     for (int q = 0; q < SIDE; ++q)
       L[(row + r) * M + first + q * SQUARE + lane] = S[q * SIZE + in_square(r, lane)];
   if (lane < high)
 #pragma unroll 4
-    for (int c = warp; c < PANEL; c += STEP) L[(first + c) * M + row + lane] = 0;
+    for (int c = warp; c < PANEL; c += WARPS) L[(first + c) * M + row + lane] = 0;
 }

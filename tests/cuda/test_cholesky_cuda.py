@@ -68,6 +68,12 @@ def test_batches(gpu, rng, n, batch, dtype):
         )
 
 
+def test_a_thousand_rows(real, rng):
+    """Sums in several slices, and more blocks than multiprocessors."""
+    A, given = problem(rng, 1000, np.float64)
+    assert_factor(kernels.cholesky(real.asarray(given), JITTER).get(), A + JITTER * np.eye(1000))
+
+
 def test_any_strides(gpu, rng):
     A, given = problem(rng, 150, np.float64)
     wide = np.full((300, 151), np.nan)

@@ -1,9 +1,11 @@
 """Cholesky factors by our own kernels: launches of ``kernels_cuda/cholesky.cu``.
 
-There are two launches per 128 columns, less one, whatever the size of the batch. None of them waits
-for the host, and all memory is that of the result and of the stream's scratch, so a captured step
-can always contain them.
+There are two launches per 128 columns, less one, whatever the size of the batch. Nothing waits for
+the host, and the only memory beside the results is the scratch of the stream, so a captured step can
+always contain them.
 """
+
+import math
 
 import numpy as np
 
@@ -11,10 +13,9 @@ from ....runtime import cuda_devices, tuning
 from . import loader, scratch
 
 # as in cholesky.cu: columns of a block, rows of a tile below it, threads
-PANEL, SQUARE, BLOCK = 128, 32, 256
+PANEL, SQUARE, BLOCK, WARP = 128, 32, 256, 32
 SQUARES = 14  # in the shared memory of a block of factor_panel; as there
 BLOCKS_EACH = 2  # of factor_panel per multiprocessor at a time
-LEAST = 2  # squares of a slice of a sum: adding up a shorter slice costs more than it saves
 NULL = np.uint64(0)
 
 
@@ -39,7 +40,7 @@ def factor(A, out, jitter, noise, info, fault):
     Parameters
     ----------
     A, out : (items, M, M)
-        C-contiguous; ``out`` may be ``A``, of which only lower triangles are read.
+        Not empty, C-contiguous; ``out`` may be ``A``, of which only lower triangles are read.
     jitter : float
     noise : (M,), or None
         Added to the diagonals.
@@ -49,10 +50,8 @@ def factor(A, out, jitter, noise, info, fault):
         Increased by the number of matrices with such a pivot.
     """
     items, M, _ = A.shape
-    if A.size == 0:
-        return
     dtype, memory = A.dtype, _shared_memory(M, A.dtype)
-    shift, threads = dtype.type(jitter), BLOCK if M > SQUARE else SQUARE
+    shift, threads = dtype.type(jitter), BLOCK if M > SQUARE else WARP
     checks = info, NULL if fault is None else fault
     noise = NULL if noise is None else cuda_devices.cupy().ascontiguousarray(noise, dtype=dtype)
     for first in range(0, M, PANEL):
@@ -64,14 +63,17 @@ def factor(A, out, jitter, noise, info, fault):
 
 
 def _factor_panel(A, out, first):
-    """Compute 128 columns below their diagonal block, and start the next diagonal block."""
+    """Compute 128 columns below their diagonal block, and start the next diagonal block.
+
+    Sums of n steps are cut into s slices where blocks are few. To add up the part of a slice takes
+    about half as long as a step (by counting), so n / s + s / 2 is least at s = sqrt(2 n).
+    """
     items, M, _ = A.shape
     rest, dtype, steps = M - first - PANEL, A.dtype, first // SQUARE
     below = -(-rest // SQUARE)
     tiles = below + (-(-min(rest, PANEL) // SQUARE) if first else 0)
     each = BLOCKS_EACH * cuda_devices.multiprocessors() // (items * tiles)
-    slices = max(1, min(each, steps // LEAST))
-    slice_ = -(-steps // slices)
+    slice_ = -(-steps // max(1, min(each, math.isqrt(2 * steps))))
     slices = -(-steps // slice_) if steps else 1
     parts = arrived = NULL
     if slices > 1:
