@@ -1,8 +1,8 @@
 """Cholesky factors by our own kernels: launches of ``kernels_cuda/cholesky.cu``.
 
 There are two launches per 128 columns, less one, whatever the size of the batch. Nothing waits for
-the host, and the only memory beside the results is the scratch of the stream, so a captured step can
-always contain them.
+the host, and the only memory beside the results is the scratch of the stream, so a captured step
+can always contain them.
 """
 
 import math
