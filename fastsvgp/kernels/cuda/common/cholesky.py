@@ -5,7 +5,9 @@ the host, and the only memory beside the results is the scratch of the stream, s
 can always contain them.
 """
 
+import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,43 +56,71 @@ def factor(A, out, jitter, noise, info, fault):
     shift, threads = dtype.type(jitter), BLOCK if M > SQUARE else WARP
     checks = info, NULL if fault is None else fault
     noise = NULL if noise is None else cuda_devices.cupy().ascontiguousarray(noise, dtype=dtype)
-    for first in range(0, M, PANEL):
-        # from the third block on the launch before has subtracted products from it
-        given = (A if first <= PANEL else out), np.int64(M), np.int64(first), shift, noise
-        _launch("factor_block", dtype, (items,), threads, (*given, out, *checks), memory)
-        if first + PANEL < M:
-            _factor_panel(A, out, first)
-
-
-def _factor_panel(A, out, first):
-    """Compute 128 columns below their diagonal block, and start the next diagonal block.
-
-    Sums of n steps are cut into s slices where blocks are few. To add up the part of a slice takes
-    about half as long as a step (by counting), so n / s + s / 2 is least at s = sqrt(2 n).
-    """
-    items, M, _ = A.shape
-    rest, dtype, steps = M - first - PANEL, A.dtype, first // SQUARE
-    below = -(-rest // SQUARE)
-    tiles = below + (-(-min(rest, PANEL) // SQUARE) if first else 0)
-    each = BLOCKS_EACH * cuda_devices.multiprocessors() // (items * tiles)
-    slice_ = -(-steps // max(1, min(each, math.isqrt(2 * steps))))
-    slices = -(-steps // slice_) if steps else 1
+    plan = _plan(M, items, cuda_devices.multiprocessors())
     parts = arrived = NULL
-    if slices > 1:
+    if plan.parts:
         kept = scratch.of_stream()
-        parts = kept.parts_of(items * tiles * slices * SQUARE * PANEL, dtype)
-        arrived = kept.counters(items * tiles)
-    numbers = np.int64(M), np.int64(first), np.int32(below), np.int32(tiles), np.int32(slice_)
-    memory = SQUARES * SQUARE * SQUARE * dtype.itemsize
-    _launch(
-        "factor_panel",
-        dtype,
-        (items * tiles, slices),
-        BLOCK,
-        (A, *numbers, out, parts, arrived),
-        memory,
-    )
+        parts, arrived = kept.parts_of(plan.parts, dtype), kept.counters(plan.counters)
+    for number, (place, grid, numbers) in enumerate(plan.blocks):
+        # from the third block on the launch before has subtracted products from it
+        given = A if number < 2 else out
+        _launch(
+            "factor_block",
+            dtype,
+            (items,),
+            threads,
+            (given, *place, shift, noise, out, *checks),
+            memory,
+        )
+        if grid:
+            _launch(
+                "factor_panel",
+                dtype,
+                grid,
+                BLOCK,
+                (A, *place, *numbers, out, parts, arrived),
+                SQUARES * SQUARE * SQUARE * dtype.itemsize,
+            )
 
 
 def _launch(kernel, dtype, grid, threads, arguments, memory):
     loader.launch("cholesky", kernel, dtype, grid, (threads,), arguments, memory)
+
+
+class _Plan(NamedTuple):
+    """The launches for matrices of one size.
+
+    blocks : of each diagonal block M and its first column; the grid of ``factor_panel`` below it,
+        or None; the other numbers of that launch
+    parts, counters : sizes of the scratch for sums in several slices
+    """
+
+    blocks: tuple
+    parts: int
+    counters: int
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(M, items, multiprocessors):
+    """Plan the launches; sums of n steps are cut into s slices where blocks are few.
+
+    To add up the part of a slice takes about half as long as a step (by counting), so n / s + s / 2
+    is least at s = sqrt(2 n).
+    """
+    blocks, parts, counters = [], 0, 0
+    for first in range(0, M, PANEL):
+        place, rest, steps = (np.int64(M), np.int64(first)), M - first - PANEL, first // SQUARE
+        if rest <= 0:
+            blocks.append((place, None, None))
+            continue
+        below = -(-rest // SQUARE)
+        tiles = below + (-(-min(rest, PANEL) // SQUARE) if first else 0)
+        each = BLOCKS_EACH * multiprocessors // (items * tiles)
+        slice_ = -(-steps // max(1, min(each, math.isqrt(2 * steps))))
+        slices = -(-steps // slice_) if steps else 1
+        if slices > 1:
+            parts = max(parts, items * tiles * slices * SQUARE * PANEL)
+            counters = max(counters, items * tiles)
+        numbers = tuple(map(np.int32, (below, tiles, slice_)))
+        blocks.append((place, (items * tiles, slices), numbers))
+    return _Plan(tuple(blocks), parts, counters)
