@@ -129,7 +129,6 @@ __device__ __forceinline__ int factor_square(real* D, int lane) {
   for (int first = 0; first < SQUARE; first += STRIP) {
     real x[STRIP];
     load_strip(D, D, first, lane, x);
-    __syncwarp();
     real own = 0;  // the lane's pivot so far: a copy, so that the next pivot is one shuffle away
 #pragma unroll
     for (int k = 0; k < STRIP; ++k)
@@ -169,13 +168,17 @@ __device__ __forceinline__ void substitute(const real* D, real* S, int lane) {
 
 // --- copies --------------------------------------------------------------------------------------
 
-// Start to fetch a square; rows from `rows` on are zero.
-__device__ __forceinline__ void fetch(const real* source, index_t M, int rows, real* square) {
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-#pragma unroll
-  for (int r = warp; r < SQUARE; r += WARPS)
-    copy_async<sizeof(real)>(square + in_square(r, lane), source + (r < rows ? r : 0) * M + lane,
-                             r < rows ? static_cast<int>(sizeof(real)) : 0);
+// Start to fetch a square, or its lower triangle; rows from `rows` on, and the rest, become zero.
+__device__ __forceinline__ void fetch(const real* source, index_t M, int rows, real* square,
+                                      bool lower = false) {
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP,
+            warps = static_cast<int>(blockDim.x) / WARP;
+#pragma unroll 4
+  for (int r = warp; r < SQUARE; r += warps) {
+    const bool valid = r < rows && !(lower && lane > r);
+    copy_async<sizeof(real)>(square + in_square(r, lane), valid ? source + r * M + lane : source,
+                             valid ? static_cast<int>(sizeof(real)) : 0);
+  }
 }
 
 // --- a diagonal block ----------------------------------------------------------------------------
@@ -265,23 +268,33 @@ factor_block(const real* given, index_t M, index_t first, real shift,
             warp = threadIdx.x / WARP, warps = static_cast<int>(blockDim.x) / WARP;
   const index_t item = blockIdx.x * M * M, place = item + first * (M + 1);
 #pragma unroll 1
-  for (int r = warp; r < side * SQUARE; r += warps)
-    for (int j = 0; j <= r / SQUARE; ++j) {
-      const int c = j * SQUARE + lane;
-      real x = r == c ? real(1) : real(0);  // the identity beyond the matrix
-      if (r < size && c <= r) x = given[place + r * M + c];
-      if (r < size && c == r) x += noise ? shift + noise[first + r] : shift;
-      square_of(memory, r / SQUARE, j)[in_square(r % SQUARE, lane)] = x;
-    }
-  __syncthreads();
+  for (int i = 0; i < side; ++i)
+#pragma unroll 1
+    for (int j = 0; j <= i; ++j)
+      fetch(given + place + i * SQUARE * M + j * SQUARE, M, size - i * SQUARE,
+            square_of(memory, i, j), i == j);
+  commit_async();
   if (first)
     subtract_last(L + place - PANEL, M, size, side, memory, memory + TRIANGLE * SIZE);
+  wait_async<0>();
+  __syncthreads();
+  for (int r = threadIdx.x; r < side * SQUARE; r += static_cast<int>(blockDim.x)) {
+    real& pivot =
+        square_of(memory, r / SQUARE, r / SQUARE)[in_square(r % SQUARE, r % SQUARE)];
+    if (r >= size) pivot = 1;  // the identity beyond the matrix
+    else pivot += noise ? shift + noise[first + r] : shift;
+  }
+  __syncthreads();
   const int failed = factor_triangle(memory, side);
 #pragma unroll 1
   for (int r = warp; r < size; r += warps)
-    for (int c = lane; c < size; c += WARP)
-      L[place + r * M + c] =
-          c <= r ? square_of(memory, r / SQUARE, c / SQUARE)[in_square(r % SQUARE, lane)] : real(0);
+#pragma unroll
+    for (int q = 0; q < SIDE; ++q) {
+      const int c = q * SQUARE + lane;
+      if (c < size)
+        L[place + r * M + c] =
+            c <= r ? square_of(memory, r / SQUARE, q)[in_square(r % SQUARE, lane)] : real(0);
+    }
   if (threadIdx.x || (first && (info[blockIdx.x] || !failed))) return;
   info[blockIdx.x] = failed ? static_cast<int>(first) + failed : 0;
   if (failed && fault) atomicAdd(fault, 1);
