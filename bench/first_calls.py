@@ -96,6 +96,7 @@ def products(card, dtype, small):
 
     from fastsvgp import kernels
     from fastsvgp.kernels.cuda.common import blas
+    from fastsvgp.runtime import deferred_checks
 
     rate = card.gemm[dtype]
     for M in (70,) if small else (512, 1000, 2000, 4000):
@@ -107,6 +108,10 @@ def products(card, dtype, small):
             W[...] = K
             return blas.potrf(W, info)
 
+        def cholesky(K=K):
+            with deferred_checks.deferred(K):  # so that it does not wait
+                return kernels.cholesky(K)
+
         def trsm(L=L, B=B, W=W):
             W[...] = B
             return blas.solve(L, W)
@@ -114,6 +119,9 @@ def products(card, dtype, small):
         def squares_of_upper(U, K=K):
             U = cupy.triu(U)
             return against(lambda: K)(product(U.T, U))
+
+        def squares_of_lower(L, K=K):
+            return against(lambda: K)(product(L, L.T))
 
         def times_factor(X, L=L, B=B):
             return against(lambda: B)(product(L, X))
@@ -124,6 +132,7 @@ def products(card, dtype, small):
             return product(L) - 0.5 * product(L, D)
 
         for name, call, flops, error in (
+            ("cholesky", cholesky, M**3 / 3, squares_of_lower),
             ("copy and potrf", potrf, M**3 / 3, squares_of_upper),
             ("copy and trsm", trsm, M**3, times_factor),
             (

@@ -6,8 +6,9 @@
 Times are microseconds back to back, by the clock of the device; the values in force are in
 brackets. ``slices``: the number of blocks per multiprocessor up to which ``tiled`` cuts long sums.
 ``direct``: covariances by direct differences and by products, for numbers of features around
-``DIRECT_BELOW``. ``cholesky``: the factors of the package and those of cuSOLVER alone. ``inverse``:
-two solves of a step, and the inverse with two products.
+``DIRECT_BELOW``. ``cholesky``: factors by our kernels and by cuSOLVER, for sizes around
+``own_cholesky_rows``, and cuSOLVER's alone. ``inverse``: two solves of a step, and the inverse with
+two products.
 """
 
 import argparse
@@ -119,7 +120,7 @@ def cholesky(dtype, small):
 
     from fastsvgp import kernels
     from fastsvgp.kernels.cuda.common import blas
-    from fastsvgp.runtime import deferred_checks
+    from fastsvgp.runtime import deferred_checks, tuning
 
     for n in (70,) if small else (128, 256, 512, 1000, 2000, 4000, 8000):
         A, _ = matrix(n, dtype)
@@ -133,11 +134,13 @@ def cholesky(dtype, small):
             W[...] = A
             return blas.potrf(W, info)
 
-        line(
-            f"factor, {n}, {dtype}",
-            {"cholesky": (factor, PLAIN), "copy and potrf": (library, PLAIN)},
-            small,
-        )
+        ours = n <= tuning.current.own_cholesky_rows
+        words = ("[own]", "cuSOLVER") if ours else ("own", "[cuSOLVER]")
+        found = {
+            word: (factor, tuning.override(own_cholesky_rows=rows))
+            for word, rows in zip(words, (n, 0), strict=True)
+        }
+        line(f"factor, {n}, {dtype}", found | {"copy and potrf": (library, PLAIN)}, small)
 
 
 def inverse(dtype, small):

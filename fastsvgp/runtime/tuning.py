@@ -31,6 +31,9 @@ class Tuning:
     bound_chunk_numbers_on_device : numbers
         As ``bound_chunk_numbers``, on a device: 2 GiB. Long products are fastest there, and only
         memory limits them. ``bench/bench_step.py`` times it.
+    own_cholesky_rows : rows of a matrix
+        On a device, up to which our own kernels factor it, which a captured step can always
+        contain; cuSOLVER factors larger ones. Chosen by counting; ``bench/sweeps.py`` times both.
     cached_projection_numbers : numbers
         In Lam = L^-1 Kuf of all data, up to which natural steps on the same data cache it: 512 MiB.
         Memory for a solve per step. ``bench/bench_dual.py`` times ten such steps.
@@ -114,6 +117,7 @@ class Tuning:
     bound_chunk_numbers: int = 2**19
     bound_chunk_columns: int = 1024
     bound_chunk_numbers_on_device: int = 2**28
+    own_cholesky_rows: int = 4096
     cached_projection_numbers: int = 2**26
     shared_block_numbers: int = 2**23
     prediction_cache_numbers: int = 2**24

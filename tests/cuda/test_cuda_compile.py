@@ -13,6 +13,7 @@ from fastsvgp.kernels.cuda.common import loader
 # The maximum registers per thread on any architecture. 64 let four blocks of 256 threads share a
 # multiprocessor, 80 three, 128 two.
 BUDGET = {
+    "cholesky": {"factor_block": 128, "factor_panel": 128},
     "fingerprint": {"fold_bits": 40},
     "deferred_checks": {"find_outside": 40, "report": 40},
     "distances": {"squared_distances": 64},

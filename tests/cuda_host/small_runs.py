@@ -28,6 +28,7 @@ LIBRARIES = {  # stems of the sources that are launched by runs in a dtype other
     "chevron": EITHER,
     "fourier": EITHER,
     "pairwise": EITHER,
+    "cholesky": EITHER,
     "tiled": EITHER,
     "triangular": EITHER,
     "adam_update": ("float64",),

@@ -13,7 +13,7 @@ from support.numerics import assert_as_accurate_as, generator
 
 from fastsvgp import kernels
 from fastsvgp.records import transforms
-from fastsvgp.runtime import deferred_checks
+from fastsvgp.runtime import deferred_checks, tuning
 
 SIZES = [(1, 1), (3, 17), (65, 33), (130, 300)]  # rows, columns
 
@@ -326,6 +326,10 @@ def small_run(gpu):
     kernels.add_scaled(T, A, gpu.there(np.array(0.3)))
     kernels.add_outer_minus_scaled(T, x, a, A, a, scale=True)
     L = kernels.cholesky(kernels.weighted_gram(A, a * a), 10.0)
+    for dtype in (np.float32, np.float64):  # three blocks, a sum in two slices
+        kernels.cholesky(gpu.there(np.eye(257, dtype=dtype)), 0.1)
+    with tuning.override(own_cholesky_rows=0):
+        kernels.cholesky(L)
     kernels.tril_sum_of_squares(kernels.cholesky_product(L))
     tiles = numbers(33, 33)  # two by two tiles
     kernels.tril_update(tiles, tiles, -0.7, kernels.empty(tiles.shape, tiles), transpose=True)

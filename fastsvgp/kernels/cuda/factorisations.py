@@ -1,4 +1,6 @@
-"""CUDA twin of ``factorisations``: factors by cuSOLVER, solves and products by cuBLAS.
+"""CUDA twin of ``factorisations``: factors by our kernels, solves and products by cuBLAS.
+
+Large factors are those of cuSOLVER (see ``own_cholesky_rows`` in ``runtime.tuning``).
 
 Inside a bound (see ``runtime.deferred_checks``) a failed factorisation only sets a flag on the
 device, so nothing synchronises. Elsewhere the call synchronises and raises at once.
@@ -11,7 +13,7 @@ import numpy as np
 from ...errors import NotPositiveDefinite
 from ...runtime import cuda_devices, deferred_checks
 from . import triangular
-from .common import blas, loader
+from .common import blas, cholesky as own, loader
 from .products import symmetrise
 
 BLOCK, TILE = 256, 32  # as in factorisations.cu
@@ -53,37 +55,44 @@ def _turned(A, out, from_upper, shift=0.0):
 
 
 def _factor(A, jitter, overwrite_a, noise=None, reverse=False):
-    """Factor every matrix of a batch; ``reverse`` means that its rows are reversed.
-
-    The library computes upper factors of the upper triangles: in its column-major view they are
-    lower, which is faster.
-    """
+    """Factor every matrix of a batch; ``reverse`` means that its rows are reversed."""
     cp, M = cuda_devices.cupy(), A.shape[-1]
     if not A.flags.c_contiguous:
         A, overwrite_a = cp.ascontiguousarray(A), True
-    U = _turned(A, cp.empty(A.shape, A.dtype), False, jitter)
-    info = cp.empty(len(_matrices(A)), np.int32)
-    for i, Ui in enumerate(_matrices(U) if A.size else ()):
+    L = A if overwrite_a else cp.empty(A.shape, A.dtype)
+    if A.size:
+        matrices, info = _matrices(A), cp.empty(A.size // (M * M), np.int32)
+        factor = own.factor if own.serves(M, A.dtype) else _by_library
+        flag = deferred_checks.flag()
+        factor(matrices, _matrices(L), jitter, noise, info, flag)
+        if flag is None:
+            _check(info.get(), A, jitter, reverse)
+    return L
+
+
+def _check(info, A, jitter, reverse):
+    """Raise if a factorisation of the batch A failed; ``info`` is on the host."""
+    if info.any():
+        i, M = int(np.flatnonzero(info)[0]), A.shape[-1]
+        pivot = M - info[i] if reverse else info[i] - 1
+        raise NotPositiveDefinite(np.unravel_index(i, A.shape[:-2]), pivot, jitter, M, A.dtype)
+
+
+def _by_library(A, out, jitter, noise, info, fault):
+    """As ``cholesky.factor`` of this twin's ``common``, by cuSOLVER.
+
+    It computes upper factors of the upper triangles: in its column-major view they are lower, which
+    is faster.
+    """
+    M = A.shape[-1]
+    U = _turned(A, cuda_devices.cupy().empty(A.shape, A.dtype), False, jitter)
+    for i, Ui in enumerate(U):
         if noise is not None:
             Ui.reshape(-1)[:: M + 1] += noise
         blas.potrf(Ui, info[i : i + 1])
-    if A.size:
-        _judge(U, info, jitter, reverse)
-    return _turned(U, A if overwrite_a else cp.empty(A.shape, A.dtype), True)
-
-
-def _judge(U, info, jitter, reverse):
-    """Set the flag for failed factorisations, or raise if no deferred check is active."""
-    flag, M = deferred_checks.flag(), U.shape[-1]
-    _launch(
-        "check_pivots", U.dtype, len(info), U, np.int64(M), info, NULL if flag is None else flag
-    )
-    if flag is None:
-        info = info.get()
-        if info.any():
-            i = int(np.flatnonzero(info)[0])
-            pivot = M - info[i] if reverse else info[i] - 1
-            raise NotPositiveDefinite(np.unravel_index(i, U.shape[:-2]), pivot, jitter, M, U.dtype)
+    flag = NULL if fault is None else fault
+    _launch("check_pivots", U.dtype, len(info), U, np.int64(M), info, flag)
+    _turned(U, out, True)
 
 
 def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
