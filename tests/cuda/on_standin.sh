@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Run the tests marked on_device with the real CuPy, over a stand-in for the driver and its
 # libraries: this covers what the emulation of CuPy cannot show. If the stand-in cannot be built the
-# script reports why, and succeeds.
+# script reports why, and succeeds. Its graphs replay what was captured if the sources for that are
+# there: otherwise a launch runs the function again.
 # Usage: tests/cuda/on_standin.sh WORKDIR [arguments for pytest]
 # `python` is the one on the path, with the requirements of the package's tests. What an earlier
 # call has built in WORKDIR is reused.
@@ -23,7 +24,9 @@ command -v nvcc >/dev/null || skipped "nvcc, which has the CUDA headers, is not 
 mkdir -p "$work"
 exec 8>"$work/lock" && flock 8 # another run may be building it
 if [ ! -f "$work/built" ]; then
-  PY=python "$standin/build.sh" "$work" "$PWD" >"$work/settings" 2>"$work/log" </dev/null || {
+  rm -rf "$work/sources" && cp -r "$standin" "$work/sources"
+  if [ -d "${standin}_replay" ]; then cp "${standin}_replay"/fake*.{cpp,py} "$work/sources"; fi
+  PY=python "$work/sources/build.sh" "$work" "$PWD" >"$work/settings" 2>"$work/log" </dev/null || {
     tail -n 3 "$work/log"
     if compgen -G "$work/whl/cupy*.whl" >/dev/null &&
       compgen -G "$work/whl/cython*.whl" >/dev/null; then

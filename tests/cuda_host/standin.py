@@ -4,6 +4,15 @@ It compiles CuPy's own kernels by g++. Two functions of CUDA's mathematics are m
 overflow far from zero.
 """
 
+import fcntl
+import functools
+import hashlib
+import pathlib
+import re
+import subprocess
+
+import pytest
+
 import fastsvgp.kernels.cuda
 from fastsvgp.kernels.cuda.common import graphs, libraries, loader
 from fastsvgp.runtime import cuda_devices
@@ -40,6 +49,44 @@ OTHERS = {
 _compile = fakegpu.host_compile
 
 
+class Quicker:
+    """``subprocess`` for it: g++ reads the beginning of all sources as a precompiled header."""
+
+    @staticmethod
+    def run(command, **options):
+        unit, begins = pathlib.Path(command[-3]), fakegpu.PRE
+        text = unit.read_text(encoding="utf-8")
+        if text.startswith(begins):
+            unit.write_text(text[len(begins) :], encoding="utf-8")
+            flags = [flag for flag in command[1:-3] if flag != "-shared"]
+            command = [
+                *command[:1],
+                "-include",
+                str(precompiled(begins, tuple(flags))),
+                *command[1:],
+            ]
+        return subprocess.run(command, **options)
+
+
+@functools.cache
+def precompiled(text, flags):
+    """Return the header with this text; beside it lies its compiled form for these flags."""
+    key = hashlib.sha256(f"{text} {flags}".encode()).hexdigest()[:24]
+    header = fakegpu.CACHE / f"header-{key}.hpp"
+    with open(header.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not header.exists():
+            part = header.with_suffix(".part.hpp")
+            part.write_text(text, encoding="utf-8")
+            built = header.with_suffix(".hpp.gch")
+            subprocess.run(["g++", *flags, "-x", "c++-header", str(part), "-o", built], check=True)
+            part.rename(header)
+    return header
+
+
+fakegpu.subprocess = Quicker
+
+
 def host_compile(source, options):
     for name, other in OTHERS.items():
         source = source.replace(name, other)
@@ -48,10 +95,28 @@ def host_compile(source, options):
 
 fakegpu.host_compile = host_compile
 
-# Its driver executes captured work at once, and a launch of the graph does nothing. Therefore the
-# function runs again here.
-if not fakegpu.NOOP:
+# Without `../shared/cuda_standin_replay` its driver executes captured work at once, and a launch of
+# the graph does nothing. Therefore the function runs again here.
+REPLAYS = hasattr(fakegpu.driver, "fake_graph_run")
+if not (fakegpu.NOOP or REPLAYS):
     graphs.Recorded._launch = lambda self: setattr(self, "_result", self._apart(self._body))
+# A driver that replays prints what must not be done during a capture: copies to or from the host,
+# waits, frees. Memory for the graph's pool, and copies between arrays of the device (kind 4), are
+# allowed.
+BARRED = re.compile(r"^CAPTURE: (?!malloc|memcpy kind 4).*", re.MULTILINE)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Fail a test that has done what must not be done during a capture."""
+    report = yield
+    said = [line for _, key, text in item._report_sections if key == "stderr"
+            for line in BARRED.findall(text)]  # fmt: skip
+    if said and report.when == "call" and report.passed:
+        report.outcome, report.longrepr = "failed", "during a capture:\n" + "\n".join(said)
+    return report
+
+
 # Its cuBLAS has everything that CuPy calls; CuPy does not call this function.
 _routine = libraries.routine
 libraries.routine = lambda library, name, *types: (
