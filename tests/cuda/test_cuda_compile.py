@@ -18,9 +18,8 @@ BUDGET = {
     "deferred_checks": {"find_outside": 40, "report": 40},
     "distances": {"squared_distances": 64},
     "factorisations": {"check_pivots": 40, "clear_upper": 40, "turn": 40},
-    "packing": {
-        "pack": 40,
-        "unpack": 40,
+    "packing": {"pack": 40, "unpack": 40},
+    "positive_entries": {
         "to_positive": 64,
         "from_positive": 64,
         "through_positive": 64,

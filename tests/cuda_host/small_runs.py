@@ -32,7 +32,7 @@ LIBRARIES = {  # stems of the sources that are launched by runs in a dtype other
     "tiled": EITHER,
     "triangular": EITHER,
     "adam_update": ("float64",),
-    "packing": EITHER,
+    "positive_entries": ("float64",),
 }
 
 

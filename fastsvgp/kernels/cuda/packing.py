@@ -8,7 +8,7 @@ from ...runtime import cuda_devices
 from .common import loader
 from .common.scalars import NULL, on_device
 
-BLOCK, FIELDS = 256, 6  # as in packing.cu
+BLOCK, FIELDS = 256, 6  # as in packing.cu and positive_entries.cu
 BLOCKS_EACH = 8  # blocks per multiprocessor
 NOTHING = NULL, np.int64(0), np.int64(0), np.int64(0)
 DOUBLE = np.dtype(np.float64)
@@ -98,4 +98,4 @@ def _over(kernel, entries, transform, first, last=()):
         by_log = np.int32(("softplus", "log").index(transform.name))
         arguments = *first, entries, np.int64(entries.size), by_log, *last
         grid = (-(-entries.size // BLOCK),)
-        loader.launch("packing", kernel, DOUBLE, grid, (BLOCK,), arguments)
+        loader.launch("positive_entries", kernel, DOUBLE, grid, (BLOCK,), arguments)
