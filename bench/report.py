@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = "numpy", "scipy", "numba", "fastsvgp"
+PEERS = {"paths": ("torch", "gpytorch", "botorch")}  # of a table with a column for a peer
 HOST = """
 Floor: the time of the best known algorithm, that is, its flops at the rate of `scipy.linalg.blas`
 gemm on (M, M) times (M, B), or the bytes that it must move at the rate of a plain copy. Both rates
@@ -118,6 +119,8 @@ COLUMNS = (
     ("floor", lambda s, e: duration(e["floor"])),
     ("median / floor", lambda s, e: f"{e['ratio']:.2f}"),
     ("best / floor", lambda s, e: f"{e['ratio_best']:.2f}"),
+    ("peer", lambda s, e: duration(e["peer"])),
+    ("median / peer", lambda s, e: f"{e['of_peer']:.3f}"),
     ("gemm", lambda s, e: f"{e['gemm_rate'] / 1e9:.0f} GFLOP/s"),
     ("peak extra", lambda s, e: size(e["peak_extra"])),
     ("/ unit", lambda s, e: f"{e['peak_units']:.2f}"),
@@ -151,6 +154,9 @@ def document(data, name, command, device=None, failed=()):
     ``data`` is the JSON of pytest-benchmark; ``failed`` names missing rows and their reasons.
     """
     legend = textwrap.fill(" ".join([(DEVICE if device else HOST).strip(), ERROR]), 130)
-    head = header(command, device=device, blas=data.get("machine_info", {}).get("computing"))
+    packages = *PACKAGES, *PEERS.get(name, ())
+    head = header(
+        command, packages, device=device, blas=data.get("machine_info", {}).get("computing")
+    )
     missing = "".join(f"\nMissing: {row}\n" for row in failed)
     return f"# {name}\n\n{head}\n\n{legend}\n\n{markdown(rows(data))}\n{missing}"
