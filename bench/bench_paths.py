@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from harness import peak_extra, relative_error
 from problems import D, step_problem
+from scipy.linalg.blas import dgemm
 
 import fastsvgp as fs
 from fastsvgp import kernels
@@ -68,20 +69,24 @@ def dense(paths, X):
     return scale * (a @ c.T + b @ s.T) + v @ K.T, slopes
 
 
-def row(benchmark, call, peer=None, error=None, results=0, seconds=2.0):
-    """Time ``call()``, and ``peer()`` between its calls; ``results`` are bytes."""
-    call()
+def seconds_of(call):
     start = time.process_time()
     call()
-    rounds, info = int(np.clip(seconds / (time.process_time() - start), 8, 100)), []
+    return time.process_time() - start
+
+
+def row(benchmark, call, peer=None, error=None, results=0, floor=None):
+    """Time ``call()``, and ``peer()`` and ``floor()`` between its calls; ``results`` are bytes."""
+    call()
+    rounds, theirs, floors = int(np.clip(2.0 / seconds_of(call), 8, 100)), [], []
     every, seen = max(1, rounds // 20), 0
 
     def between():
         nonlocal seen
-        if peer is not None and seen % every == 0:
-            start = time.process_time()
-            peer()
-            info.append(time.process_time() - start)
+        if seen % every == 0:
+            for other, times in ((peer, theirs), (floor, floors)):
+                if other is not None:
+                    times.append(seconds_of(other))
             call()  # refills the caches
         seen += 1
 
@@ -90,9 +95,14 @@ def row(benchmark, call, peer=None, error=None, results=0, seconds=2.0):
     told.update(peak_extra=peak, peak_units=max(0, peak - results) / RUN)
     if error is not None:
         told["error"] = error
-    if info and benchmark.stats is not None:
-        theirs = float(np.median(info))
-        told.update(peer=theirs, of_peer=benchmark.stats.stats.median / theirs)
+    if benchmark.stats is None:  # under --benchmark-disable
+        return
+    stats = benchmark.stats.stats
+    if theirs:
+        told.update(peer=float(np.median(theirs)), of_peer=stats.median / np.median(theirs))
+    if floors:
+        told.update(floor=float(np.median(floors)), ratio=stats.median / np.median(floors))
+        told["ratio_best"] = stats.min / min(floors)
 
 
 @cpu_time
@@ -108,9 +118,10 @@ def bench_making(benchmark, frequencies):
 def bench_shared_points(benchmark, rng, N):
     X, paths, peer = rng.standard_normal((N, D)), sample(), peer_of() if N == 2000 else None
     theirs = peer and (lambda: peer[0].values(peer[2], X))
-    few = X[:200]
+    few, A = X[:200], np.asfortranarray(rng.standard_normal((S, FEATURES + M)))
+    B = np.asfortranarray(rng.standard_normal((FEATURES + M, N)))
     error = relative_error(paths(few), dense(paths, few)[0])
-    row(benchmark, lambda: paths(X), theirs, error, 8 * S * N)
+    row(benchmark, lambda: paths(X), theirs, error, 8 * S * N, lambda: dgemm(1.0, A, B))
 
 
 @cpu_time

@@ -27,6 +27,16 @@ it only writes. The reference of the floor is timed between the calls: 20 launch
 synchronisation, best of five. The ratios are median over median, and best over the lowest floor.
 Peak extra: the memory that CuPy's pool takes from the device during one call.
 """
+PATHS = """
+64 functions, 1024 random features that all share or own ones of each, 512 inducing inputs, D = 8,
+float64, one thread. Times are CPU seconds of the process, on a machine with other work. Floor: the
+products of the weights with features and covariances alone, as one gemm of SciPy's BLAS. Peer:
+BoTorch with the same q and as many shared features, without autograd's graph where no gradient is
+asked for; peer and floor are timed between the calls, and ratios are median over median. Peak
+extra: the memory of one call beyond its inputs, including its results; the unit is 2^21 numbers,
+without the results.
+"""
+OF_TABLE = {"paths": PATHS}  # instead of ``HOST``
 ERROR = (
     "Error: the largest error of value and gradients, each scaled by its largest entry (or 1),"
     " against a more accurate answer."
@@ -153,7 +163,8 @@ def document(data, name, command, device=None, failed=()):
 
     ``data`` is the JSON of pytest-benchmark; ``failed`` names missing rows and their reasons.
     """
-    legend = textwrap.fill(" ".join([(DEVICE if device else HOST).strip(), ERROR]), 130)
+    words = DEVICE if device else OF_TABLE.get(name, HOST)
+    legend = textwrap.fill(" ".join([words.strip(), ERROR]), 130)
     packages = *PACKAGES, *PEERS.get(name, ())
     head = header(
         command, packages, device=device, blas=data.get("machine_info", {}).get("computing")
