@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = "numpy", "scipy", "numba", "fastsvgp"
+PEERS = {"paths": ("torch", "gpytorch", "botorch")}  # of a table with a column for a peer
 HOST = """
 Floor: the time of the best known algorithm, that is, its flops at the rate of `scipy.linalg.blas`
 gemm on (M, M) times (M, B), or the bytes that it must move at the rate of a plain copy. Both rates
@@ -26,6 +27,16 @@ it only writes. The reference of the floor is timed between the calls: 20 launch
 synchronisation, best of five. The ratios are median over median, and best over the lowest floor.
 Peak extra: the memory that CuPy's pool takes from the device during one call.
 """
+PATHS = """
+64 functions, 1024 random features that all share or own ones of each, 512 inducing inputs, D = 8,
+float64, one thread. Times are CPU seconds of the process, on a machine with other work. Floor: the
+products of the weights with features and covariances alone, as one gemm of SciPy's BLAS. Peer:
+BoTorch with the same q and as many shared features, without autograd's graph where no gradient is
+asked for; peer and floor are timed between the calls, and ratios are median over median. Peak
+extra: the memory of one call beyond its inputs, including its results; the unit is 2^21 numbers,
+without the results.
+"""
+OF_TABLE = {"paths": PATHS}  # instead of ``HOST``
 ERROR = (
     "Error: the largest error of value and gradients, each scaled by its largest entry (or 1),"
     " against a more accurate answer."
@@ -118,6 +129,8 @@ COLUMNS = (
     ("floor", lambda s, e: duration(e["floor"])),
     ("median / floor", lambda s, e: f"{e['ratio']:.2f}"),
     ("best / floor", lambda s, e: f"{e['ratio_best']:.2f}"),
+    ("peer", lambda s, e: duration(e["peer"])),
+    ("median / peer", lambda s, e: f"{e['of_peer']:.3f}"),
     ("gemm", lambda s, e: f"{e['gemm_rate'] / 1e9:.0f} GFLOP/s"),
     ("peak extra", lambda s, e: size(e["peak_extra"])),
     ("/ unit", lambda s, e: f"{e['peak_units']:.2f}"),
@@ -150,7 +163,11 @@ def document(data, name, command, device=None, failed=()):
 
     ``data`` is the JSON of pytest-benchmark; ``failed`` names missing rows and their reasons.
     """
-    legend = textwrap.fill(" ".join([(DEVICE if device else HOST).strip(), ERROR]), 130)
-    head = header(command, device=device, blas=data.get("machine_info", {}).get("computing"))
+    words = DEVICE if device else OF_TABLE.get(name, HOST)
+    legend = textwrap.fill(" ".join([words.strip(), ERROR]), 130)
+    packages = *PACKAGES, *PEERS.get(name, ())
+    head = header(
+        command, packages, device=device, blas=data.get("machine_info", {}).get("computing")
+    )
     missing = "".join(f"\nMissing: {row}\n" for row in failed)
     return f"# {name}\n\n{head}\n\n{legend}\n\n{markdown(rows(data))}\n{missing}"

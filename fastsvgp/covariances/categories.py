@@ -12,6 +12,8 @@ from ..runtime import tuning
 from .base import ALL, Covariance, wanted, zeros_like
 from .features import Explicit
 
+FEATURE_COLUMNS = 3  # beyond them the products of all columns' features are too many
+
 
 @record
 class Categorical(Covariance):
@@ -69,15 +71,19 @@ class Categorical(Covariance):
         return None if all(bar is None for bar in bars) else Categorical(*bars)
 
     def features(self, num, seeds, columns):
-        """Features of one column: k = variance (q + (1 - q) [x = x']), q = exp(-1 / lengthscale).
+        """Exact features: with q = exp(-1 / lengthscale) of each column,
 
-        They are sqrt(variance q), and sqrt(variance (1 - q)) in the place of the code.
+            k = variance prod_d (q_d + (1 - q_d) [x_d = x'_d]).
+
+        A factor has the features sqrt(q_d), and sqrt(1 - q_d) in the place of the code; all
+        products of those of the columns are the features of k.
         """
-        if columns > 1:
-            return super().features(num, seeds, columns)
+        if columns > FEATURE_COLUMNS:
+            raise TypeError(
+                f"Categorical: it has features of at most {FEATURE_COLUMNS} columns, got {columns};"
+                " draw joint values with sample_f"
+            )
         codes = tuning.current.feature_codes
-        shared = np.sqrt(self.variance * np.exp(-1 / self.lengthscales))
-        own = np.sqrt(self.variance * -np.expm1(-1 / self.lengthscales))
 
         def matrix(X):
             if len(X) and (last := int(X.max())) >= codes:
@@ -85,12 +91,21 @@ class Categorical(Covariance):
                     f"Categorical: its features hold codes 0 to {codes - 1}, got {last}; a Coregion"
                     " has as many codes as its fields"
                 )
-            Phi = np.zeros_like(X, shape=(len(X), 1 + codes))
-            Phi[:, 0] = shared
-            Phi[:, 1:] = (X == np.arange(codes, like=X)) * own
-            return Phi
+            return self._feature_matrix(X, codes)
 
-        return Explicit(1 + codes, matrix, lambda Phi_bar, X: np.zeros_like(X))
+        return Explicit((1 + codes) ** columns, matrix, lambda Phi_bar, X: np.zeros_like(X))
+
+    def _feature_matrix(self, X, codes):
+        """Return the products (N, (1 + codes)^D) of the features of each column."""
+        each = -1 / (self.lengthscales + np.zeros_like(X, shape=X.shape[1]))
+        shared, own = np.sqrt(np.exp(each)), np.sqrt(-np.expm1(each))
+        Phi = kernels.full((len(X), 1), self.variance, X) ** 0.5
+        for d in range(X.shape[1]):
+            factor = np.zeros_like(X, shape=(len(X), 1 + codes))
+            factor[:, 0] = shared[d]
+            factor[:, 1:] = (X[:, d : d + 1] == np.arange(codes, like=X)) * own[d]
+            Phi = (Phi[:, :, None] * factor[:, None]).reshape(len(X), -1)
+        return Phi
 
     def diag(self, X):
         return kernels.full(len(X), self.variance, X)

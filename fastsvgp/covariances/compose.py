@@ -5,7 +5,7 @@ Importing this module defines ``+`` and ``*`` for all covariances; a number beco
 
 import numbers
 from functools import reduce
-from operator import iadd, imul
+from operator import iadd, imul, mul
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ..records import record, tree_map
 from .base import ALL, Covariance, all_codes, check_part, need_of, needs_fields, nested
 from .features import Explicit, Modulated, Stacked, part_seeds
 from .linear import Constant
+from .stationary import RBF
 
 ADVICE = (
     "; a number beside a covariance is a Constant (add up a list by fastsvgp.Sum(parts), not by"
@@ -30,11 +31,6 @@ class _Composite(Covariance):
     def __post_init__(self):
         object.__setattr__(self, "parts", tuple(self.parts))  # from a list too
         nested(self, self.parts)
-
-    def _features(self, num, seeds, columns):
-        return [
-            part.features(num, part_seeds(seeds, i), columns) for i, part in enumerate(self.parts)
-        ]
 
     def matrix(self, X1, X2=None):
         return self._combine([part.matrix(X1, X2) for part in self.parts])
@@ -106,7 +102,7 @@ class Sum(_Composite):
     parts: tuple
 
     def features(self, num, seeds, columns):
-        return Stacked(self._features(num, seeds, columns))
+        return Stacked(_features(self.parts, num, seeds, columns))
 
     def _combine(self, matrices):
         return reduce(iadd, matrices)
@@ -114,6 +110,24 @@ class Sum(_Composite):
     def _cotangents(self, K_bar, matrix):
         """Every part gets K_bar itself; K is None because the sum keeps no matrices of parts."""
         return lambda i: (K_bar, None)
+
+
+def _features(parts, num, seeds, columns):
+    """Return features of parts, independent ones."""
+    return [part.features(num, part_seeds(seeds, i), columns) for i, part in enumerate(parts)]
+
+
+def _factors(parts):
+    """Return the factors of a product, with all RBFs of all columns as one: exponents add up."""
+    flat, rbfs = [], []
+    for part in parts:
+        inner = _factors(part.parts) if type(part) is Product else (part,)
+        for factor in inner:
+            (rbfs if type(factor) is RBF else flat).append(factor)
+    if rbfs:
+        precision = sum(one.lengthscales**-2.0 for one in rbfs)
+        flat.append(RBF(reduce(mul, (one.variance for one in rbfs)), precision**-0.5))
+    return flat
 
 
 @record
@@ -135,13 +149,13 @@ class Product(_Composite):
     parts: tuple
 
     def features(self, num, seeds, columns):
-        parts = self._features(num, seeds, columns)
+        parts = _features(_factors(self.parts), num, seeds, columns)
         known = [part for part in parts if isinstance(part, Explicit)]
         random = [part for part in parts if not isinstance(part, Explicit)]
         if len(random) > 1:
             raise TypeError(
-                "features of a Product: at most one part may be of infinite rank, such as RBF or a"
-                f" Sum, got {len(random)}; draw joint values with sample_f"
+                "features of a Product: at most one factor may have random features or be a Sum"
+                f" (RBFs count as one), got {len(random)}; draw joint values with sample_f"
             )
         if not random:
             known = sorted(known, key=lambda part: part.size)

@@ -30,8 +30,8 @@ class Paths:
     -----
     A call costs the features, and 2 M flops, per function and output at a point, and the
     covariances of the points with the M inducing variables: once at shared points, and for each
-    function at own ones. Linear in the points, with 2^21 numbers of memory beside the results (on a
-    device 2^18 per multiprocessor).
+    function at own ones. Linear in the points, with a few times 2^21 numbers of memory beside the
+    results (on a device 2^18 per multiprocessor).
 
     Examples
     --------

@@ -22,6 +22,8 @@ EXACT = {
     "coregion": lambda rng: fs.Coregion(rng.standard_normal((4, 2)), rng.uniform(0.3, 1, 4)).on(2),
     "categorical": lambda rng: fs.Categorical(1.3, 0.8).on(1),
     "categorical with a lengthscale per column": lambda rng: fs.Categorical(0.7, np.ones(1)).on(0),
+    "categories": lambda rng: fs.Categorical(0.7, rng.uniform(0.5, 2, 2)).on(2, 0),
+    "categories with one lengthscale": lambda rng: fs.Categorical(1.2, 0.9).on(0, 1),
     "sum": lambda rng: fs.Linear(0.7) + 0.4 + fs.Cosine(1.1, 0.3),
     "product": lambda rng: fs.Linear(0.7) * fs.Cosine(1.1, 0.3) * 0.8,
     "change points": lambda rng: fs.ChangePoints(
@@ -39,6 +41,9 @@ RANDOM = {
     "sum of equal parts": lambda rng: fs.RBF(0.7, 1.1) + fs.RBF(0.7, 1.1),
     "sum and linear": lambda rng: fs.Matern52(0.7, 1.1) + fs.Linear(0.5),
     "product with linear": lambda rng: fs.RBF(0.7, 1.1) * fs.Linear(0.5) * 0.9,
+    "product of rbf": lambda rng: (
+        fs.RBF(0.7, rng.uniform(0.8, 2, D)) * fs.RBF(1.3, 1.1) * 0.9 * fs.RBF(1.2, 2.0)
+    ),
     "mixture": lambda rng: fs.spectral_mixture(
         [0.8, 0.5], rng.uniform(0.1, 0.4, (2, D)), rng.uniform(0.1, 0.3, (2, D))
     ),
@@ -142,7 +147,7 @@ def test_own_points_and_dtypes(rng, name):
         fs.Additive([1.0]),
         fs.RBF() + fs.ArcCosine(),
         fs.Polynomial(degree=2),
-        fs.Categorical().on(0, 1),
+        fs.Categorical().on(0, 1, 2, 3),
         fs.RBF() * fs.Matern32(),
     ],
     ids=repr,

@@ -1,5 +1,6 @@
 """Problems of random Fourier features of difficult sizes, and the assertions for every twin."""
 
+import functools
 from unittest import mock
 
 import numpy as np
@@ -160,13 +161,14 @@ def check_functions(twin, rng, family, shape, dtype, own):
     S, R, n, D, num = shape
     U, X, w, seeds, lengthscales, factors = functions(rng, *shape, dtype, own)
     each = np.broadcast_to(np.asarray(seeds, np.uint64), S).tolist()
+    frequencies = functools.cache(oracle.frequencies)  # functions can share a seed
 
     def definition(dtype):
         """Products, slopes, and the typical rounding of both, as in ``check_products``."""
         *sides, scales = (np.asarray(a, dtype) for a in (X, U, w, lengthscales))
         sides[0], found = np.broadcast_to(sides[0], (S, n, D)), []
         for s, (x, u, v) in enumerate(zip(*sides, strict=True)):
-            omega = oracle.frequencies(family, each[s], range(num), D, dtype)
+            omega = frequencies(family, each[s], range(num), D, dtype)
             if factors is not None:
                 omega = omega * np.atleast_2d(factors)[s % len(np.atleast_2d(factors)), :, None]
             X_bar, out, *_ = oracle.gradients(omega, x, u, v, num, dtype(1.7), scales)

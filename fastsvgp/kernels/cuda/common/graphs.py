@@ -5,8 +5,23 @@ or shares one with graphs that run at other times, and any value that changes be
 be in an array that stays in place.
 """
 
+import contextlib
+import gc
+
 from ....runtime import cuda_devices, cuda_reductions
 from . import libraries, scratch
+
+
+@contextlib.contextmanager
+def _uncollected():
+    """Keep Python's garbage collector from freeing device memory during a capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class NotCaptured(RuntimeError):
@@ -72,7 +87,7 @@ class Recorded:
             current.wait_event(self._stream.record())
 
     def _capture(self):
-        with libraries.workspace() as self._workspace:
+        with libraries.workspace() as self._workspace, _uncollected():
             self._stream.begin_capture()
             try:
                 try:
