@@ -63,7 +63,7 @@ TESTS = {  # of each benchmark file, below tests
         "covariances/test_convolutional.py",
         "covariances/test_convolutional_models.py",
     ),
-    "paths": ("paths", "kernels/test_fourier_functions.py"),
+    "paths": ("paths/test_moments.py", "paths/test_points.py", "kernels/test_fourier_functions.py"),
     "products": ("kernels/test_products.py",),
     "qsgp": (
         "bounds/test_sampled.py",
