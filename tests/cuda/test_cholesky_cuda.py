@@ -190,11 +190,12 @@ def test_deferred_failures_are_counted_without_waiting(rng, n):
 
 
 @pytest.fixture
-def launches(monkeypatch):
+def launches():
     """Names of launched kernels; none of them runs."""
     names = []
-    with host.cupy_on_host(multiprocessors=132):
-        monkeypatch.setattr(loader, "launch", lambda stem, kernel, *_: names.append(kernel))
+    # not ``monkeypatch``, which would put the emulation back when that has ended
+    with host.cupy_on_host(multiprocessors=132), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loader, "launch", lambda stem, kernel, *_: names.append(kernel))
         yield names
 
 
@@ -208,14 +209,14 @@ def test_launches(launches, M, batch, count):
     assert launches[::2] == ["factor_block"] * (count // 2 + 1)
 
 
-def test_large_matrices_are_those_of_the_library(launches, tune, monkeypatch):
+def test_large_matrices_are_those_of_the_library(launches, tune):
     A = host.cupy.ones((40, 40), np.float64) + host.cupy.eye(40)
     cases = {(40, 10**9): True, (39, 10**9): False, (40, 3 * 8192): True, (40, 3 * 8192 - 1): False}
     for (rows, memory), ours in cases.items():
         launches.clear()
         tune(own_cholesky_rows=rows)
-        monkeypatch.setattr(cuda_devices, "shared_memory_limit", lambda memory=memory: memory)
-        with deferred_checks.deferred(A):
+        with pytest.MonkeyPatch.context() as patched, deferred_checks.deferred(A):
+            patched.setattr(cuda_devices, "shared_memory_limit", lambda memory=memory: memory)
             factorisations.cholesky(A)
         assert launches == (["factor_block"] if ours else ["turn", "check_pivots", "turn"])
 
