@@ -24,7 +24,7 @@ def problem(rng, m, k, count, dtype, padding=0):
     return dense, diagonal, x, y, rows
 
 
-def as_accurate(results, plain, truth, sizes):
+def as_accurate(results, plain, truth, sizes, slack=4):
     for result, in_dtype, exact, size in zip(results, plain, truth, sizes, strict=True):
         assert (
             result.dtype == in_dtype.dtype
@@ -32,7 +32,7 @@ def as_accurate(results, plain, truth, sizes):
             and result.flags.c_contiguous
         )
         if exact.size:
-            assert_as_accurate_as(result, in_dtype, exact, size=size)
+            assert_as_accurate_as(result, in_dtype, exact, slack, size)
 
 
 def both(definition, *arrays):
@@ -73,8 +73,11 @@ def check_gram_vjp(twin, dense, diagonal, x, y_bar):
             y_bar @ C @ C.T,
         ]
 
+    # a sum of sums: the errors of both add, and those of plain NumPy can be small by chance
     as_accurate(
-        twin.gram_vjp(y_bar, dense, diagonal, x), *both(definition, dense, diagonal, x, y_bar)
+        twin.gram_vjp(y_bar, dense, diagonal, x),
+        *both(definition, dense, diagonal, x, y_bar),
+        slack=6,
     )
 
 
