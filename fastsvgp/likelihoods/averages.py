@@ -59,7 +59,10 @@ def log_average(log_p, slopes, peak, mean, var):
         for first in range(0, count, NODES_AT_ONCE):
             k = np.arange(first, min(count, first + NODES_AT_ONCE), like=m)[:, None]
             mass = mass + np.exp(logs(left + step * k) - top).sum(axis=0)
-        return top + np.log(mass * step) - 0.5 * np.log(2 * np.pi * v)
+        # far out in a tail neighbouring nodes differ by more than any number: the value at the mode
+        countable = (mass > 0) & (mass < np.inf)
+        log_mass = np.log(np.where(countable, mass * step, np.sqrt(2 * np.pi * v)))
+        return top + log_mass - 0.5 * np.log(2 * np.pi * v)
 
 
 def _mode(slopes, peak, m, v):
