@@ -85,9 +85,10 @@ def _peaks(x, y, Q):
     f = step * np.arange(1, max(len(np.unique(x)), Q) + 1)
     power = np.square(np.abs(_transform(x, y, f)))
     centres, rest = [], power.copy()
-    # the powers of noise are exponentially distributed; the largest is log(count) times the mean
+    # Powers of noise are exponentially distributed: the largest of `count` exceeds log(1000 count)
+    # times the mean in one of 1000 cases. One high frequency that counts by chance moves a mean.
     noise = np.median(power) / np.log(2)
-    power = np.where(power > noise * np.log(20 * len(f)), power - noise, 0)
+    power = np.where(power > noise * np.log(1000 * len(f)), power - noise, 0)
     power = power / power.sum() if power.any() else np.full(len(f), 1 / len(f))
     for _ in range(Q):
         top = int(rest.argmax())

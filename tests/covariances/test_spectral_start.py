@@ -15,7 +15,7 @@ def waves(rng, N):
     )
 
 
-@pytest.mark.parametrize("N", [200, 3000])
+@pytest.mark.parametrize("N", [400, 3000])  # with 200, noise hides the weak wave in 1 of 200
 def test_it_finds_waves_at_irregular_places(rng, N):
     X, y = waves(rng, N)
     found = fs.spectral_start(X, y, components=2, rng=0)
