@@ -368,7 +368,7 @@ def _C(s, bars):
         C[v, v] += kernels.matmul(bars.m_v_bar, s.m[v], transpose_b=True)
     if bars.W_v_bar is not None:
         for bar, W in zip(bars.W_v_bar, s.trils, strict=True):
-            C[v, v] += kernels.tril_product(bar, W)
+            C[v, v] += kernels.tril_product(bar, W, lower=True)
     return C
 
 

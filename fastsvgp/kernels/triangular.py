@@ -63,19 +63,21 @@ def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
     return twin(Y_bar=Y_bar, L=L, B=B).multiply_triangular_vjp(Y_bar, L, B, transpose)
 
 
-def solve_tril(L, W):
+def solve_tril(L, W, transpose=False, overwrite_w=False):
     """Compute ``L^-1 W`` for lower triangular L and W (..., M, M). M^3 / 3 flops.
 
-    The result is lower, with zeros above the diagonal. The strict upper triangles of L and W are
-    never read.
+    With ``transpose`` it is the lower triangle of ``L^-T W``, also M^3 / 3 flops. The result has
+    zeros above the diagonal. The strict upper triangles of L and W are never read.
+    ``overwrite_w``: allow the result to overwrite W.
     """
-    return twin(L=L, W=W).solve_tril(L, W)
+    return twin(L=L, W=W).solve_tril(L, W, transpose, overwrite_w)
 
 
 def solve_tril_vjp(X_bar, L, X):
-    """Compute ``(L_bar, W_bar)`` from the result ``X`` of ``solve_tril``.
+    """Compute ``(L_bar, W_bar)`` from the result ``X`` of ``solve_tril``. 2/3 M^3 flops.
 
-    With S = L^-T tril(X_bar): W_bar = tril(S), L_bar = -tril(S X').
+    W_bar = tril(L^-T tril(X_bar)), L_bar = -tril(W_bar X'). X' is upper, so an entry of L_bar on or
+    below the diagonal takes no entry of L^-T tril(X_bar) above it.
     """
     return twin(X_bar=X_bar, L=L, X=X).solve_tril_vjp(X_bar, L, X)
 
@@ -115,13 +117,14 @@ def tril_gram(L, w=None):
     return twin(L=L, w=w).tril_gram(L, w)
 
 
-def tril_product(A, B, out=None, add=False):
+def tril_product(A, B, out=None, add=False, lower=False):
     """Compute the lower triangle of ``A B'`` for A, B (..., M, K), zeros above the diagonal.
 
     ``out`` (..., M, M), C-contiguous, receives it; with ``add`` it is added to the lower triangle
-    of ``out``. M^2 K flops, half of the full product.
+    of ``out``. M^2 K flops, half of the full product. ``lower``: A and B are lower factors with
+    zeros above their diagonals; M^3 / 3 flops.
     """
-    return twin(A=A, B=B, out=out).tril_product(A, B, out, add)
+    return twin(A=A, B=B, out=out).tril_product(A, B, out, add, lower)
 
 
 def tril(A):

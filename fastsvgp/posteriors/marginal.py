@@ -28,7 +28,7 @@ class Marginal(GaussianFactor):
 
     Notes
     -----
-    Value and all gradients cost 7/3 M^3 flops per output more than those of ``Whitened``. Source:
+    Value and all gradients cost M^3 flops per output more than those of ``Whitened``. Source:
     Hensman et al. 2013, 2015.
 
     Examples
@@ -50,11 +50,9 @@ class Marginal(GaussianFactor):
         if C is not None:
             kernels.tril_product(mean_bar.T, work.means.T, out=C, add=True)
             for W_bar, W in zip(tril_bar, work.trils, strict=True):
-                kernels.tril_product(W_bar, W, out=C, add=True)
+                kernels.tril_product(W_bar, W, out=C, add=True, lower=True)
         if wanted(work.need, "scale_tril"):
-            tril_bar = kernels.tril(
-                kernels.solve_triangular(work.L, tril_bar, transpose=True, overwrite_b=True)
-            )
+            tril_bar = kernels.solve_tril(work.L, tril_bar, transpose=True, overwrite_w=True)
         return solve_vectors(work.L, mean_bar, transpose=True), tril_bar
 
     def path_weights(self, prior, values, normal):

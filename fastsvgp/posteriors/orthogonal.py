@@ -146,12 +146,10 @@ class UnwhitenedSets(OrthogonalSets):
         if C is not None:
             of_L = kernels.tril_product(mean_bar.T, one.means.T)
             for W_bar, W in zip(tril_bar, one.trils, strict=True):
-                kernels.tril_product(W_bar, W, out=of_L, add=True)
+                kernels.tril_product(W_bar, W, out=of_L, add=True, lower=True)
             C[one.at, one.at] += of_L
         if one.need_tril:
-            tril_bar = kernels.tril(
-                kernels.solve_triangular(L, tril_bar, transpose=True, overwrite_b=True)
-            )
+            tril_bar = kernels.solve_tril(L, tril_bar, transpose=True, overwrite_w=True)
         return solve_vectors(L, mean_bar, transpose=True), tril_bar
 
     def unwhitened(self, name, L, mean, tril):

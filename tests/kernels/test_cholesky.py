@@ -107,7 +107,7 @@ def test_reverse_rules(rng, M, batch):
     assert_adjoint(kernels.cholesky_inverse, (L,), (L_bar,), bar, rng, directions=[np.tril(step)])
 
 
-@pytest.mark.parametrize("M, N", [(1, 1), (4, 3), (70, 20)])
+@pytest.mark.parametrize("M, N", [(1, 1), (4, 3), (70, 20), (97, 2), (300, 7)])
 def test_whitening_lemma(rng, M, N):
     """The gradient of g(L^-1 Y1, L^-1 Y2) in A = L L' depends only on C = sum X_bar X'."""
     A, Y = spd(rng, M), rng.standard_normal((2, M, N))
@@ -124,6 +124,20 @@ def test_whitening_lemma(rng, M, N):
     by_products = kernels.whitening_vjp(unread(C), L, inverse=kernels.inverse_triangular(L))
     np.testing.assert_allclose(by_products, A_bar, rtol=1e-10, atol=1e-10)
     np.testing.assert_array_equal(by_products, by_products.T)
+
+
+def test_panels_within_panels(rng):
+    """Above 776 rows a panel is wide enough to be split again."""
+    A, C = spd(rng, 800), rng.standard_normal((800, 800))
+    L, (X, C) = kernels.cholesky(unread(A)), (np.linalg.inv(np.linalg.cholesky(A)), np.tril(C))
+    np.testing.assert_allclose(L, np.linalg.cholesky(A), rtol=1e-11, atol=1e-11)
+    halved = C - np.diag(np.diag(C)) / 2
+    truth = -0.5 * X.T @ (halved + halved.T) @ X
+    np.testing.assert_allclose(kernels.whitening_vjp(unread(C), L), truth, rtol=1e-9, atol=1e-9)
+    A[795, 795] = np.nan
+    with pytest.raises(fs.NotPositiveDefinite) as caught:
+        kernels.cholesky(A)
+    assert caught.value.pivot == 795
 
 
 @pytest.mark.parametrize("M", [3, 65, 200])

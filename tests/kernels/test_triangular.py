@@ -76,7 +76,7 @@ def test_overwrite_reuses_the_buffer_and_default_does_not(rng):
     np.testing.assert_allclose(clean @ B, before, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("M", [1, 3, 64, 65, 200])
+@pytest.mark.parametrize("M", [1, 3, 64, 65, 143, 200, 300])
 def test_inverse_and_tril_solve(rng, M):
     L, clean = factor(rng, M, (2,))
     W, clean_W = factor(rng, M, (2,))
@@ -87,7 +87,12 @@ def test_inverse_and_tril_solve(rng, M):
     np.testing.assert_array_equal(own, X)
     Y = kernels.solve_tril(L, W)
     np.testing.assert_allclose(Y, np.linalg.solve(clean, clean_W), atol=1e-11)
-    assert not np.triu(X, 1).any() and not np.triu(Y, 1).any()
+    turned = kernels.solve_tril(L, W, transpose=True)
+    truth = np.tril(np.linalg.solve(clean.swapaxes(-1, -2), clean_W))
+    np.testing.assert_allclose(turned, truth, atol=1e-11)
+    assert kernels.solve_tril(L, W, transpose=True, overwrite_w=True) is W
+    np.testing.assert_array_equal(W, turned)
+    assert not any(np.triu(lower, 1).any() for lower in (X, Y, turned))
 
 
 @pytest.mark.parametrize("M", [1, 3, 17, 65, 200])
@@ -114,6 +119,17 @@ def test_tril_product(rng, M, K):
     np.testing.assert_allclose(
         kernels.tril_product(A, B, out=out, add=True), 2 * truth, rtol=1e-12, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("M", [1, 3, 65, 97, 300])
+def test_product_of_two_lower_factors(rng, M):
+    A, B = np.tril(rng.standard_normal((2, 2, M, M)))
+    truth = np.tril(A @ B.swapaxes(-1, -2))
+    product = kernels.tril_product(A, B, lower=True)
+    np.testing.assert_allclose(product, truth, rtol=1e-12, atol=1e-12)
+    product += np.triu(np.full((M, M), np.nan), 1)
+    kernels.tril_product(A, B, out=product, add=True, lower=True)
+    np.testing.assert_allclose(product, 2 * truth, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("M", [1, 3, 65, 200, 300, 600])

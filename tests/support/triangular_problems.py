@@ -60,12 +60,14 @@ def definition(L, W, B, bar, C, w, square):
         inverse, -np.tril(transposed(inverse) @ np.tril(square) @ transposed(inverse)),
         np.tril(transposed(L) @ L), np.tril(transposed(L) @ (w[:, None] * L)), np.tril(L @ square),
         np.tril(B @ transposed(C)), np.tril(square + B @ transposed(C)),
+        np.tril(solved(L, np.tril(W), True)), np.tril(L @ transposed(np.tril(W))),
+        np.tril(square + L @ transposed(np.tril(W))),
     ]  # fmt: skip
 
 
 def results_of(twin, L, W, B, bar, C, w, square):
     """Return the same from a twin; unused triangles of arguments hold NaN."""
-    full, (L, W, square) = square, map(unread, (L, W, square))
+    full, lowers, (L, W, square) = square, map(np.tril, (L, W)), map(unread, (L, W, square))
     X, Y = twin.solve_triangular(L, B), twin.solve_triangular(L, B, True)
     V, inverse = twin.solve_tril(L, W), twin.inverse_triangular(L)
     results = [
@@ -86,10 +88,16 @@ def results_of(twin, L, W, B, bar, C, w, square):
         np.tril(twin.tril_multiply(L, full)),
         twin.tril_product(B, C),
         twin.tril_product(B, C, square.copy(), True),
+        twin.solve_tril(L, W, True),
+        *_products_of_lowers(twin, *lowers, square),
     ]
-    for lower in (V, inverse, *results[-2:]):
+    for lower in (V, inverse, *results[-5:]):
         assert not np.triu(lower, 1).any()
     return results
+
+
+def _products_of_lowers(twin, L, W, square):
+    return twin.tril_product(L, W, lower=True), twin.tril_product(L, W, square.copy(), True, True)
 
 
 def check_all(twin, rng, M, R, batch, dtype, slack=4):

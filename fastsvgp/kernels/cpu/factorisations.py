@@ -1,10 +1,12 @@
 """CPU twin of ``factorisations``; its reverse rules need no derivative of a factor."""
 
 import numpy as np
+from numba import njit
 
 from ...errors import NotPositiveDefinite
 from .common import blas, blocked, scratch
 from .common.batching import each, flat, matrix, owned
+from .common.thread_pool import over_rows
 from .products import lower_copy
 from .triangular import tril
 
@@ -101,13 +103,33 @@ def cholesky_product(L):
     return each(one, L)
 
 
+@njit(nogil=True, cache=True)
+def _turn_lower(start, stop, A, out):
+    """Set rows of out to the lower triangle of J A' J, zeros above; J reverses the order."""
+    n = A.shape[0]
+    for i0 in range(start, stop, 8):  # 8 x 8 tiles: every line of A is read once
+        for j0 in range(0, i0 + 8, 8):
+            for i in range(i0, min(i0 + 8, stop)):
+                for j in range(j0, min(j0 + 8, i + 1)):
+                    out[i, j] = A[n - 1 - j, n - 1 - i]
+        for i in range(i0, min(i0 + 8, stop)):
+            out[i, i + 1 :] = 0
+
+
+def _turned(A):
+    """Return the lower triangles of J A' J (..., M, M) with zeros above them."""
+    out = scratch.empty(A.shape, A.dtype)
+    for source, turned in zip(flat(A, 2), flat(out, 2), strict=True):
+        over_rows(_turn_lower, len(turned), turned.size, matrix(source), turned)
+    return out
+
+
 def cholesky_of_inverse(A, jitter=0.0):
     # With J the reversal of rows: J A J = R R', so A = (J R J)(J R J)' with J R J upper, and
     # A^-1 = W W' with W = (J R J)^-T = J R^-T J, which is lower.
     # A is transposed, because its lower triangle is the one that is read.
-    R = scratch.copy(A.swapaxes(-1, -2)[..., ::-1, ::-1])
+    R = _turned(np.ascontiguousarray(A))
     _factorise(R, jitter, reverse=True)
     for Ri in flat(R, 2):
         blocked.inverse(Ri)
-        blocked.clear_upper(Ri)
-    return np.ascontiguousarray(np.swapaxes(R, -1, -2)[..., ::-1, ::-1])
+    return _turned(R)

@@ -174,18 +174,19 @@ def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
     return _summed_products(B, Y_bar, L) if transpose else _summed_products(Y_bar, B, L), B_bar
 
 
-def solve_tril(L, W):
+def solve_tril(L, W, transpose=False, overwrite_w=False):
     batch, n = np.broadcast_shapes(L.shape[:-2], W.shape[:-2]), W.shape[-1]
-    if n > _rows_at_once(W.dtype):
-        return tril(solve_triangular(L, cuda_devices.cupy().tril(W), overwrite_b=True))
+    if transpose or n > _rows_at_once(W.dtype):
+        lower = tril(W) if overwrite_w and W.flags.c_contiguous else cuda_devices.cupy().tril(W)
+        return tril(solve_triangular(L, lower, transpose, overwrite_b=True))
     X = cuda_devices.cupy().empty((*batch, n, n), W.dtype)
     _solve(_stack(L, batch), _stack(W, batch), X.reshape(-1, n, n), False, LOWER_MATRIX)
     return X
 
 
 def solve_tril_vjp(X_bar, L, X):
-    S = solve_triangular(L, cuda_devices.cupy().tril(X_bar), transpose=True)
-    return -tiled.summed_to(tril_product(S, X), L), tril(S)
+    W_bar = solve_tril(L, X_bar, transpose=True)
+    return -tiled.summed_to(tril_product(W_bar, X), L), W_bar
 
 
 def prefers_inverse(L, columns):
@@ -291,7 +292,8 @@ def tril_gram(L, w=None):
     return out
 
 
-def tril_product(A, B, out=None, add=False):
+def tril_product(A, B, out=None, add=False, lower=False):
+    # `lower`: the zeros are multiplied too
     batch = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
     if out is None:
         out, add = cuda_devices.cupy().empty((*batch, A.shape[-2], B.shape[-2]), A.dtype), False

@@ -33,6 +33,7 @@ def _external(name, arguments):
 _dgemm, _sgemm = _external("gemm", 13)
 _dgemv, _sgemv = _external("gemv", 11)
 _dsyrk, _ssyrk = _external("syrk", 10)
+_dsyr2k, _ssyr2k = _external("syr2k", 12)
 _dsymm, _ssymm = _external("symm", 12)
 _dtrmm, _strmm = _external("trmm", 11)
 _dtrsm, _strsm = _external("trsm", 11)
@@ -131,6 +132,23 @@ def syrk(A, C, trans, alpha, beta):
         _dsyrk(c, c + 1, i, i + 4, a, x, i + 8, b, z, i + 12)
     else:
         _ssyrk(c, c + 1, i, i + 4, a, x, i + 8, b, z, i + 12)
+    chars[3], ints[7], s[0] = 0, 0, 0
+
+
+@jit(*"MMMxx")
+def syr2k(A, B, C, alpha, beta):
+    """Lower triangle of C := alpha (A' B + B' A) + beta C; 2 n n k flops."""
+    n, k = C.shape[0], A.shape[0]
+    if n == 0:
+        return
+    chars, ints, s = _pack((U, N), (n, k, _ld(A), _ld(B), _ld(C)), alpha, beta, C)
+    c, i, a = chars.ctypes.data, ints.ctypes.data, s.ctypes.data
+    b = a + s.itemsize
+    x, y, z = A.ctypes.data, B.ctypes.data, C.ctypes.data
+    if C.itemsize == 8:
+        _dsyr2k(c, c + 1, i, i + 4, a, x, i + 8, y, i + 12, b, z, i + 16)
+    else:
+        _ssyr2k(c, c + 1, i, i + 4, a, x, i + 8, y, i + 12, b, z, i + 16)
     chars[3], ints[7], s[0] = 0, 0, 0
 
 

@@ -17,9 +17,23 @@ from .blas import N, T, jit
 
 BLOCK = 64
 PANEL = 128
+SOLVED = 96  # rows of a panel between whose products is a solve with it
+PARTS = 8  # panels of a matrix that is too large for panels of the smallest width
 NARROW = 32  # columns of a panel of a half product, if that is small
 MOST = 512  # rows of a half product that is computed by panels
 FAST = {"contract", "reassoc", "nsz", "arcp"}
+
+
+@njit(nogil=True, cache=True)
+def panels(n, width):
+    """Return the number of panels of about this width that n rows or columns are split into."""
+    return max(1, (n + width // 2) // width)
+
+
+@njit(nogil=True, cache=True)
+def edge(n, count, p):
+    """Return the start of panel p of ``count``; all but the last are multiples of 8 wide."""
+    return n if p >= count else n * p // count // 8 * 8
 
 
 @njit(nogil=True, cache=True)
@@ -179,7 +193,9 @@ def _cholesky_leaf(C):
 def cholesky(A):
     """Factor A in place, lower; return 0, or one plus the failing row. n^3/3 flops.
 
-    Leaves take 0.6 to 0.8 of the time of potrf.
+    Panel by panel: the diagonal block, the rows below it times its inverse, and a syrk of all that
+    is left. Relative to two halves with large products between them, one thread (two): 0.88 (0.84)
+    of the time at n = 512, 0.88 (0.97) at 1000. Leaves take 0.6 to 0.8 of the time of potrf.
     """
     n = A.shape[0]
     if n <= 2 * BLOCK:
@@ -192,14 +208,15 @@ def cholesky(A):
             for j in range(i + 1):
                 A[i, j] = C[i, j]
         return info
-    h = half(n)
-    info = cholesky(A[:h, :h])
-    if info:
-        return info
-    solve_right(A[:h, :h], A[h:, :h], T)
-    blas.syrk(A[h:, :h], A[h:, h:], N, -1.0, 1.0)
-    info = cholesky(A[h:, h:])
-    return info + h if info else 0
+    count = panels(n, max(BLOCK, n // PARTS))
+    for p in range(count):
+        i, j = edge(n, count, p), edge(n, count, p + 1)
+        info = cholesky(A[i:j, i:j])
+        if info:
+            return info + i
+        solve_right(A[i:j, i:j], A[j:, i:j], T)
+        blas.syrk(A[j:, i:j], A[j:, j:], N, -1.0, 1.0)
+    return 0
 
 
 @jit(*"MMMxx")
@@ -239,26 +256,28 @@ def gram_of_panels(A, C, alpha, beta):
 def tril_solve(L, W):
     """W := L^-1 W in place for lower-triangular L and W; n^3/3 flops.
 
-    The strict upper triangle of W is not touched.
+    W has zeros above its diagonal, and keeps them.
     """
     n = L.shape[0]
-    if n <= BLOCK:
-        for i in range(n):
-            for k in range(i):
-                for j in range(k + 1):
-                    W[i, j] -= L[i, k] * W[k, j]
-            for j in range(i + 1):
-                W[i, j] /= L[i, i]
-        return
-    h = half(n)
-    # W21 := L22^-1 (W21 - L21 X11)
-    tril_solve(L[:h, :h], W[:h, :h])
-    C = W[:h, :h].copy()
-    for i in range(h):
-        C[i, i + 1 :] = 0
-    blas.gemm(L[h:, :h], C[:, :], W[h:, :h], N, N, -1.0, 1.0)
-    solve(L[h:, h:], W[h:, :h], N)
-    tril_solve(L[h:, h:], W[h:, h:])
+    count = panels(n, PANEL)
+    for p in range(count):
+        i, j = edge(n, count, p), edge(n, count, p + 1)
+        solve(L[i:, i:], W[i:, i:j], N)
+
+
+@jit(*"MM")
+def tril_solve_transposed(L, W):
+    """W := tril(L^-T W) in place for lower-triangular L and W; n^3/3 flops.
+
+    Row i of the result takes W_i and the rows below it, all up to column i: from the last panel of
+    rows to the first. Above its diagonal W is read within panels, and then holds scratch.
+    """
+    n = L.shape[0]
+    count = panels(n, SOLVED)
+    for p in range(count - 1, -1, -1):
+        i, j = edge(n, count, p), edge(n, count, p + 1)
+        blas.gemm(L[j:, i:j], W[j:, :j], W[i:j, :j], T, N, -1.0, 1.0)
+        solve(L[i:j, i:j], W[i:j, :j], T)
 
 
 @jit(*"MM")
@@ -282,37 +301,39 @@ def inverse_congruence(L, S):
     so X22 first, then with Y = X22 L21 / 2, Q = L22^-T S21 - Y and R = X21 L11 = Q - Y
 
         S11 - (Q' L21 + L21' Q) = L11' X11 L11 ,    X21 = R L11^-1 .
+
+    Block 2 is the last panel of rows, and S11 is treated likewise. Rows R of a panel wait: when the
+    loop arrives at the columns of panel p, those of all rows below are solved by L_pp and
+    subtracted from the columns on the left. Relative to two halves with the same formulas, one
+    thread (two): 0.81 (0.73) of the time at n = 512, 0.91 (0.83) at 1000, 0.8 (0.75) at 2000.
     """
     n = L.shape[0]
-    if n <= BLOCK:
+    if n <= SOLVED:
         full = np.empty((n, n), S.dtype)
+        D = np.zeros((n, n), L.dtype)
         for i in range(n):
             for j in range(i + 1):
                 full[i, j] = S[i, j]
                 full[j, i] = S[i, j]
-        D = _inverted(L)
-        blas.trmm(D, full[:, :], True, T, 1.0)
-        blas.trmm(D, full[:, :], False, N, 1.0)
-        for i in range(n):
-            for j in range(i + 1):
-                S[i, j] = full[i, j]
+                D[i, j] = L[i, j]
+        inverse(D[:, :])
+        blas.trmm(D[:, :], full[:, :], True, T, 1.0)
+        blas.trmm(D[:, :], full[:, :], False, N, 1.0)
+        _put_lower(full[:, :], S)
         return
-    h = half(n)
-    L21, S21 = L[h:, :h], S[h:, :h]
-    inverse_congruence(L[h:, h:], S[h:, h:])
-    solve(L[h:, h:], S21, T)
-    # one panel of columns c at a time: row c and column c of the update of S11 need Q only at c, so
-    # Y is never stored whole
-    for c in range(0, h, PANEL):
-        d = min(c + PANEL, h)
-        Q, Y = S21[:, c:d], np.empty((n - h, d - c), S.dtype)
-        blas.symm(S[h:, h:], L21[:, c:d], Y, 0.5, 0.0)
-        subtract(Q, Y)
-        blas.gemm(Q, L21[:, :d], S[c:d, :d], T, N, -1.0, 1.0)
-        blas.gemm(L21[:, c:], Q, S[c:h, c:d], T, N, -1.0, 1.0)
-        subtract(Q, Y)
-    inverse_congruence(L[:h, :h], S[:h, :h])
-    solve_right(L[:h, :h], S21, N)
+    count = max(2, panels(n, max(SOLVED, n // PARTS)))
+    for p in range(count - 1, -1, -1):
+        i, j = edge(n, count, p), edge(n, count, p + 1)
+        Lpp, left, Q = L[i:j, i:j], L[i:j, :i], S[i:j, :i]
+        solve_right(Lpp, S[j:, i:j], N)
+        blas.gemm(S[j:, i:j], left, S[j:, :i], N, N, -1.0, 1.0)
+        inverse_congruence(Lpp, S[i:j, i:j])
+        solve(Lpp, Q, T)
+        Y = np.empty((j - i, i), S.dtype)
+        blas.symm(S[i:j, i:j], left, Y[:, :], 0.5, 0.0)
+        subtract(Q, Y[:, :])
+        blas.syr2k(Q, left, S[:i, :i], -1.0, 1.0)
+        subtract(Q, Y[:, :])
 
 
 @jit(*"M")

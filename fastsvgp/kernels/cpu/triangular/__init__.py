@@ -66,25 +66,24 @@ def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
     return summed_to(tril_product(B, Y_bar) if transpose else tril_product(Y_bar, B), L), B_bar
 
 
-def solve_tril(L, W):
-    def one(L, W):
-        X = scratch.copy(W)
-        blocked.tril_solve(matrix(L), X)
-        blocked.clear_upper(X)
-        return X
-
-    return each(one, L, W)
+def solve_tril(L, W, transpose=False, overwrite_w=False):
+    batch = np.broadcast_shapes(L.shape[:-2], W.shape[:-2])
+    if W.shape[:-2] == batch:
+        X = owned(W, overwrite_w, lower_copy)
+    else:
+        X = lower_copy(np.broadcast_to(W, batch + W.shape[-2:]))
+    if X is W:
+        tril(X)
+    operation = blocked.tril_solve_transposed if transpose else blocked.tril_solve
+    for i in np.ndindex(batch):
+        operation(matrix(entry(L, i)), X[i])
+    return tril(X) if transpose else X
 
 
 def solve_tril_vjp(X_bar, L, X):
-    def one(X_bar, L, X):
-        W_bar = solve_triangular(L, np.tril(X_bar), transpose=True)
-        L_bar = tril_product(W_bar, X)  # of the full solution: W_bar's upper triangle is used here
-        blocked.clear_upper(W_bar)
-        return np.negative(L_bar, out=L_bar), W_bar
-
-    L_bar, W_bar = each(one, X_bar, L, X)
-    return summed_to(L_bar, L), W_bar
+    W_bar = solve_tril(L, X_bar, transpose=True)
+    L_bar = tril_product(W_bar, X, lower=True)
+    return summed_to(np.negative(L_bar, out=L_bar), L), W_bar
 
 
 def prefers_inverse(L, columns):
@@ -121,23 +120,22 @@ def tril_gram(L, w=None):
     return each(lambda L: one(L, w), L)
 
 
-def tril_product(A, B, out=None, add=False):
+def tril_product(A, B, out=None, add=False, lower=False):
     if out is None:
         out = scratch.empty(
             (*np.broadcast_shapes(A.shape[:-2], B.shape[:-2]), A.shape[-2], B.shape[-2]), A.dtype
         )
-    if out.ndim == 2:
-        _tril_product(A, B, out, add)
-    else:
-        for i in np.ndindex(out.shape[:-2]):
-            _tril_product(entry(A, i), entry(B, i), out[i], add)
+    for i in np.ndindex(out.shape[:-2]):
+        _tril_product(entry(A, i), entry(B, i), out[i], 1.0 if add else 0.0, lower)
     return out
 
 
-def _tril_product(A, B, C, add):
-    if A.shape[1]:
-        blocked.tril_product(matrix(A), matrix(B), C, 1.0, 1.0 if add else 0.0)
-    elif not add:
+def _tril_product(A, B, C, beta, lower):
+    if lower:
+        lower_products.lower_product(matrix(A), matrix(B), C, beta)
+    elif A.shape[1]:
+        blocked.tril_product(matrix(A), matrix(B), C, 1.0, beta)
+    elif not beta:
         C[:] = 0
     blocked.clear_upper(C)
 
