@@ -91,18 +91,18 @@ def row(benchmark, call, peer=None, error=None, results=0, floor=None):
         seen += 1
 
     benchmark.pedantic(call, setup=between, rounds=rounds, iterations=1, warmup_rounds=1)
-    told, peak = benchmark.extra_info, peak_extra(call)
-    told.update(peak_extra=peak, peak_units=max(0, peak - results) / RUN)
+    figures, peak = benchmark.extra_info, peak_extra(call)
+    figures.update(peak_extra=peak, peak_units=max(0, peak - results) / RUN)
     if error is not None:
-        told["error"] = error
+        figures["error"] = error
     if benchmark.stats is None:  # under --benchmark-disable
         return
     stats = benchmark.stats.stats
     if theirs:
-        told.update(peer=float(np.median(theirs)), of_peer=stats.median / np.median(theirs))
+        figures.update(peer=float(np.median(theirs)), of_peer=stats.median / np.median(theirs))
     if floors:
-        told.update(floor=float(np.median(floors)), ratio=stats.median / np.median(floors))
-        told["ratio_best"] = stats.min / min(floors)
+        figures.update(floor=float(np.median(floors)), ratio=stats.median / np.median(floors))
+        figures["ratio_best"] = stats.min / min(floors)
 
 
 @cpu_time

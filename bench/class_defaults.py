@@ -54,7 +54,7 @@ def fitted(model):
 
 BESIDE = {
     "default": fitted(lambda seed: SVGPClassifier(random_state=seed)),
-    "before": fitted(lambda seed: SVGPClassifier(random_state=seed, **defaults.TOLD)),
+    "before": fitted(lambda seed: SVGPClassifier(random_state=seed, **defaults.SOLVER)),
     "logistic regression": fitted(
         lambda seed: pipeline.make_pipeline(
             preprocessing.StandardScaler(), linear_model.LogisticRegression(max_iter=5000)

@@ -32,7 +32,7 @@ NAMES = "kin40k", "bike", "pol", "elevators", "airfoil", "energy"
 RATE = 40.0  # a budget is in seconds at this rate, GFLOP/s
 ROWS = 4000
 RATES, LATE = [], []  # per search: GFLOP/s before it, and seconds from its budget to its end
-TOLD = {"tol": 1.0001e-4}  # any setting disables the search
+SOLVER = {"tol": 1.0001e-4}  # any setting disables the search
 
 
 def table_of(name, split):
@@ -131,7 +131,7 @@ def searched(X, y, X_test, seconds, seed):
 
 
 def before(X, y, X_test, seed):
-    mean, sd = SVGPRegressor(random_state=seed, **TOLD).fit(X, y).predict(X_test, return_std=True)
+    mean, sd = SVGPRegressor(random_state=seed, **SOLVER).fit(X, y).predict(X_test, return_std=True)
     return mean, sd**2, ""
 
 

@@ -29,7 +29,7 @@ PACKAGES = (
 ).split()
 
 
-def verdict(name, good, said=""):
+def outcome(name, good, said=""):
     """Print a line; return 1 if the check fails, else 0."""
     print(f"{'ok    ' if good else 'FAILED'} {name}{': ' if said else ''}{said}", flush=True)
     return int(not good)
@@ -38,9 +38,9 @@ def verdict(name, good, said=""):
 def tried(name, check):
     """Run ``check()``, which returns (good, text); an error fails."""
     try:
-        return verdict(name, *check())
+        return outcome(name, *check())
     except Exception as error:
-        return verdict(name, False, f"{type(error).__name__}: {str(error)[:300]}")
+        return outcome(name, False, f"{type(error).__name__}: {str(error)[:300]}")
 
 
 # --- facts ----------------------------------------------------------------------------------------

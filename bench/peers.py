@@ -376,11 +376,11 @@ def main(arguments):
         p, peers, flops = problem(*numbers)
         rate, rows = compare(p, *numbers[:2], args.seconds, args.device, peers, flops)
         for name, median, best, ratio, floors, value, grad in rows:
-            told = (
+            entries = (
                 f"{1e3 * median:.3g} | {1e3 * best:.3g} | {ratio:.2f} | {floors:.2f} | {value:.1e}"
                 f" | {grad:.1e}"
             )
-            print(f"| {size.replace(',', ', ')} | {name} | {told} |")
+            print(f"| {size.replace(',', ', ')} | {name} | {entries} |")
         print(
             f"| {size.replace(',', ', ')} | gemm: {rate / 1e9:.0f} GFLOP/s | | | | | | |",
             flush=True,

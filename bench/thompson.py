@@ -3,7 +3,7 @@
     python bench/thompson.py                         # writes bench/results/thompson.md
     python bench/thompson.py --seeds 2 --rounds 5 --out FILE
 
-The model of all data is fitted anew in each round, by the same code for both programs: an ``SGPR``
+Each round fits a new model of all data, by the same code for both programs: an ``SGPR``
 and its optimal q(u). Each function of a batch is maximised by L-BFGS-B, from the best of shared
 candidates, and observed there without noise. Only the functions and their gradients differ. A
 program that is not installed is left out.

@@ -46,7 +46,7 @@ __device__ __forceinline__ tangent_t ndtr(double x) {
   return {x < 0 ? tail : 1 - tail, e / SQRT_2_PI};
 }
 
-constexpr double NO_SCALE = 1e-200;  // see fastsvgp/kernels/quadrature_rules.py
+constexpr double NO_SCALE = 1e-200;  // see fastsvgp/kernels/common/quadrature_rules.py
 __device__ __forceinline__ double raised(double mean, double var, double floor, double least = 1) {
   return fmax(var, floor * fmax(least, mean * mean));
 }

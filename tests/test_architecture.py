@@ -298,6 +298,14 @@ def test_files_hold_one_idea_each(path):
     assert num_lines(path) < LINES, name_of(path)
 
 
+def test_folders_are_small():
+    """At most eight modules at the root, and twenty in any other folder."""
+    folders = [PACKAGE, *(path for path in PACKAGE.rglob("*") if (path / "__init__.py").is_file())]
+    sizes = {path.relative_to(PACKAGE): len(list(path.glob("*.py"))) for path in folders}
+    assert len(sizes) > 30
+    assert not {name: n for name, n in sizes.items() if n > (20 if name.parts else 8)}
+
+
 def test_files_of_tests_hold_one_idea_each():
     long = [path for path in (PACKAGE.parent / "tests").rglob("*.py") if num_lines(path) >= LINES]
     assert long == []

@@ -68,7 +68,7 @@ def train_deep(data, split, steps, checkpoint, *, method, layers, natural=None):
 
 def deep_rows(layers):
     """Yield the rows of a number of layers."""
-    costs, told = MINUTES[layers], dict(zip(METHODS, NLPD[layers], strict=True))
+    costs, published = MINUTES[layers], dict(zip(METHODS, NLPD[layers], strict=True))
     common = {"paper_steps": 200_000}
 
     def row(method, steps, minutes, splits, groups, title=None, **others):
@@ -79,7 +79,7 @@ def deep_rows(layers):
             steps,
             minutes,
             splits=splits,
-            paper={"NLPD": told[method]},
+            paper={"NLPD": published[method]},
             groups=groups,
             **common,
         )
@@ -89,7 +89,7 @@ def deep_rows(layers):
     yield Cell(
         f"L = {layers}, L-SVGP at 5,000 steps",
         steps=5000,
-        paper={"NLPD": told["L-SVGP"]},
+        paper={"NLPD": published["L-SVGP"]},
         groups=equal,
         read_from=(f"L = {layers}, L-SVGP", 5000),
         **common,
@@ -338,13 +338,15 @@ TABLE_2 = Table(
             3000,
             minutes,
             splits=3 if minutes <= 20 else 1,
-            paper={"error (%)": told},
+            paper={"error (%)": published},
             paper_steps=450_000,
             groups=(kernel,),
             differs="8,000 digits",
         )
         for kernel in ERROR
-        for method, told, minutes in zip(METHODS, ERROR[kernel], DIGIT_MINUTES[kernel], strict=True)
+        for method, published, minutes in zip(
+            METHODS, ERROR[kernel], DIGIT_MINUTES[kernel], strict=True
+        )
     ),
 )
 TABLES = TABLE_1, FIGURE_1, FIGURE_2, FIGURE_S1, TABLE_2

@@ -74,20 +74,20 @@ def steps(cell):
 def scores(table, cell, means):
     """Yield ours, the paper's and Δ for each metric; without the paper's if no row has one."""
     for metric in table.metrics:
-        ours, told = means.get(metric.name), cell.paper.get(metric.name)
+        ours, published = means.get(metric.name), cell.paper.get(metric.name)
         yield "" if ours is None else with_error(ours.value, ours.error, metric.digits)
         if not in_paper(table, metric):
             continue
-        yield "" if told is None else with_error(*told, metric.digits)
-        yield "" if None in (ours, told) else difference(ours, told, table)
+        yield "" if published is None else with_error(*published, metric.digits)
+        yield "" if None in (ours, published) else difference(ours, published, table)
 
 
-def difference(ours, told, table):
+def difference(ours, published, table):
     """Return our mean minus the paper's in joint standard errors, if both errors are known."""
-    error = joint(ours.error, table.error(told))
+    error = joint(ours.error, table.error(published))
     if not error > 0:
         return ""
-    return f"{(ours.value - told[0]) / error:+.1f}".replace("-", MINUS)
+    return f"{(ours.value - published[0]) / error:+.1f}".replace("-", MINUS)
 
 
 def in_paper(table, metric):
@@ -158,11 +158,15 @@ def by_numbers(table):
     for metric in table.metrics:
         for better in table.cells:
             for worse in table.cells:
-                told = [cell.paper.get(metric.name) for cell in (better, worse)]
-                if metric.sign == 0 or None in told or not set(better.groups) & set(worse.groups):
+                published = [cell.paper.get(metric.name) for cell in (better, worse)]
+                if (
+                    metric.sign == 0
+                    or None in published
+                    or not set(better.groups) & set(worse.groups)
+                ):
                     continue
-                gain = metric.sign * (told[0][0] - told[1][0])
-                if gain > 0 and gain > joint(*map(table.error, told)):
+                gain = metric.sign * (published[0][0] - published[1][0])
+                if gain > 0 and gain > joint(*map(table.error, published)):
                     yield metric, better, worse
 
 
@@ -188,11 +192,15 @@ def orders(folder, tables):
 def not_found(table, metric, better, worse, ours):
     """Return the sentence on an order that is not found."""
     clear = abs(ours[0].value - ours[1].value) > 2 * joint(*(mean.error for mean in ours))
-    told = [
+    published = [
         with_error(*cell.paper.get(metric.name, (math.nan, None)), metric.digits)
         for cell in (better, worse)
     ]
-    said = f"{told[0]} and {told[1]} in the paper" if all(told) else "without numbers in the paper"
+    said = (
+        f"{published[0]} and {published[1]} in the paper"
+        if all(published)
+        else "without numbers in the paper"
+    )
     here = [with_error(mean.value, mean.error, metric.digits) for mean in ours]
     return (
         f"- {table.name}, {metric.name}: {better.row} before {worse.row}, {said},"
@@ -238,9 +246,9 @@ def short(folder, table, rows):
             continue
         line = [cell.row, status(cell, results.of_cell(folder, table, cell))]
         for metric in table.metrics:
-            ours, told = means[cell.row].get(metric.name), cell.paper.get(metric.name)
+            ours, published = means[cell.row].get(metric.name), cell.paper.get(metric.name)
             text = "" if ours is None else with_error(ours.value, ours.error, metric.digits)
-            line.append(text + (f" [{number(told[0], metric.digits)}]" if told else ""))
+            line.append(text + (f" [{number(published[0], metric.digits)}]" if published else ""))
         lines.append(line)
     return markdown(lines)
 

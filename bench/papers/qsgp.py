@@ -129,9 +129,14 @@ OTHERS = "protein, kegg, ctslice, keggu and song"
 def row(title, program, steps, minutes, paper, **others):
     """Return a cell; ``paper`` has the RMSE with its deviation, and the MNLP."""
     rmse, mnlp = paper
-    told = {"RMSE": rmse, "MNLP": (mnlp, None)}
+    published = {"RMSE": rmse, "MNLP": (mnlp, None)}
     return Cell(
-        title, program, kin40k, steps, minutes, **{"paper": told, "groups": ("kin40k",)} | others
+        title,
+        program,
+        kin40k,
+        steps,
+        minutes,
+        **{"paper": published, "groups": ("kin40k",)} | others,
     )
 
 
@@ -281,10 +286,10 @@ DIGITS = Table(
             10_000,
             minutes,
             splits=splits,
-            paper={key: (value, None) for key, value in told.items()},
+            paper={key: (value, None) for key, value in published.items()},
             differs="8,000 digits",
         )
-        for features, minutes, splits, told in (
+        for features, minutes, splits, published in (
             (10**6, 8, 1, {"accuracy": 0.9785, "NLPD at the median": 0.068}),
             (10**7, 10, 0, {"NLPD at the median": 0.063}),
         )

@@ -85,8 +85,8 @@ def cell(name, row, steps, minutes, method, paper=None, prefix="", **others):
 
 def main_rows(name, steps, paper, minutes, prefix=""):
     """Yield the paper's six rows; ``minutes`` of each."""
-    for (method, told), cost in zip(paper.items(), minutes, strict=True):
-        yield cell(name, method, steps, cost, method, told, prefix)
+    for (method, published), cost in zip(paper.items(), minutes, strict=True):
+        yield cell(name, method, steps, cost, method, published, prefix)
 
 
 def whitened_rows(name, steps, minutes, prefix=""):

@@ -49,7 +49,8 @@ class Paths:
         return (self[number] for number in range(len(self)))
 
     def __getitem__(self, index: Any) -> "Paths":
-        return replace(self, functions=self.functions.take(_index(index, len(self))))  # type: ignore[attr-defined]
+        taken = self.functions.take(_index(index, len(self)))  # type: ignore[attr-defined]
+        return replace(self, functions=taken)
 
     def __call__(self, X: ArrayLike) -> Array:
         """Evaluate the functions.

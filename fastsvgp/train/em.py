@@ -274,9 +274,9 @@ def _started(model, X, Y, settings, checkpoint, resume):
 
 def _info(info, rounds):
     """Return the ``EMInfo`` of a training, with the entries of its complete rounds."""
-    told = {
+    columns = {
         name: getattr(rounds, name)[: info.steps]
         for name in ("e_values", "e_steps", "m_evaluations")
     }
-    told |= {name: told[name].astype(int) for name in ("e_steps", "m_evaluations")}
-    return EMInfo(**{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **told)
+    columns |= {name: columns[name].astype(int) for name in ("e_steps", "m_evaluations")}
+    return EMInfo(**{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **columns)

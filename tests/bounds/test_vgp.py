@@ -125,8 +125,8 @@ def test_steps_of_some_rows_and_of_all(rng, P):
     model, X, Y = problem(rng, P=P, signs="some negative", mean=None if P else fs.ConstantMean(0.4))
     other = fs.tied(model, X)
     stepped, info = fs.natural_step(model, X, Y, step_size=0.3)
-    theirs, told = fs.natural_step(other, X, Y, step_size=0.3, jitter=1e-10)
-    assert info.value == pytest.approx(told.value, rel=1e-7) and info[1:] == told[1:]
+    theirs, their_info = fs.natural_step(other, X, Y, step_size=0.3, jitter=1e-10)
+    assert info.value == pytest.approx(their_info.value, rel=1e-7) and info[1:] == their_info[1:]
     diagonal = theirs.posterior.lambda2.diagonal(0, -2, -1)
     np.testing.assert_allclose(stepped.sites.lambda2, diagonal, rtol=1e-5, atol=1e-6)
     rows = np.array([3, 1, 7])

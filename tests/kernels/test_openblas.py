@@ -19,7 +19,7 @@ class Pool:
     """An OpenBLAS of four threads that records its settings."""
 
     def __init__(self, count=4):
-        self.count, self.told, self.interrupted = count, [], None
+        self.count, self.settings, self.interrupted = count, [], None
 
     def get_num_threads(self):
         self._interrupt("get")
@@ -28,7 +28,7 @@ class Pool:
     def set_num_threads(self, count):
         self._interrupt("set")
         self.count = count
-        self.told.append(count)
+        self.settings.append(count)
 
     def _interrupt(self, when):
         if self.interrupted == when:
@@ -61,9 +61,9 @@ def test_small_matrices_get_one_thread_and_large_ones_all(pool):
     fs.set_num_threads(8)
     assert seen(LARGE, pool) == 3  # never more than the limit
     pool.count = 1
-    pool.told.clear()
+    pool.settings.clear()
     # as with OPENBLAS_NUM_THREADS=1
-    assert seen(LARGE, pool) == seen(SMALL, pool) == 1 and not pool.told
+    assert seen(LARGE, pool) == seen(SMALL, pool) == 1 and not pool.settings
     pool.count = 3
 
 
@@ -123,10 +123,10 @@ def test_nested_call_keeps_the_setting_of_the_outer_one(pool):
         inner = seen(LARGE, pool), seen(SMALL, pool)
         return pool.count, *inner, pool.count
 
-    pool.told.clear()
-    assert outer(SMALL) == (1, 1, 1, 1) and pool.told == [1, 3]
-    pool.told.clear()
-    assert outer(LARGE) == (3, 3, 3, 3) and pool.told == []
+    pool.settings.clear()
+    assert outer(SMALL) == (1, 1, 1, 1) and pool.settings == [1, 3]
+    pool.settings.clear()
+    assert outer(LARGE) == (3, 3, 3, 3) and pool.settings == []
 
 
 def test_calls_of_several_threads_share_the_least(pool):
@@ -277,15 +277,15 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_public_functions_set_threads_once_and_restore_them(name, pool):
-    pool.told.clear()
+    pool.settings.clear()
     CALLS[name]()
-    assert pool.told == [1, 3]
+    assert pool.settings == [1, 3]
 
 
 def test_scipy_training_sets_threads_once_and_for_its_last_pass(pool):
-    pool.told.clear()
+    pool.settings.clear()
     fs.fit(SGPR, X, Y + X[:, 0], steps=2)
-    assert pool.told == [1, 3, 1, 3]
+    assert pool.settings == [1, 3, 1, 3]
 
 
 def test_sizes_of_arguments():
@@ -305,11 +305,11 @@ def test_joint_predictions_count_by_their_covariance(pool):
         lambda: fs.predict_f(model(), wide, full_cov=True),
         lambda: fs.sample_f(model(), wide, rng=0, jitter=1e-3),
     ):
-        pool.told.clear()
+        pool.settings.clear()
         call()
-        assert pool.told == []
+        assert pool.settings == []
     fs.predict_f(model(), wide)
-    assert pool.told == [1, 3]
+    assert pool.settings == [1, 3]
 
 
 REAL = """

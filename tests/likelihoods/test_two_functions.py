@@ -8,7 +8,7 @@ from scipy import special, stats
 from support.numerics import generator
 
 import fastsvgp as fs
-from fastsvgp.kernels.quadrature_rules import rule
+from fastsvgp.kernels.common.quadrature_rules import rule
 from fastsvgp.likelihoods.two_functions.negative_binomial import _log_rising
 from fastsvgp.records import Marginals
 

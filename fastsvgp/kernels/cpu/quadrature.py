@@ -9,7 +9,7 @@ outer loop and the data in the inner one, so every inner loop is a contiguous ro
 import numpy as np
 from numba import njit
 
-from ..quadrature_rules import NO_SCALE, points as points_of, raised, rule, seed_of
+from ..common.quadrature_rules import NO_SCALE, points as points_of, raised, rule, seed_of
 from .common import normal_cdf
 from .common.elementwise import exp
 from .common.thread_pool import over_rows

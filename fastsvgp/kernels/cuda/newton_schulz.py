@@ -276,7 +276,7 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
             power.iterate(D, 1.0, repeated)
         squares = (power.squares, np.int32(power.pieces)) if repeated else (None, np.int32(0))
         tiles = np.int32(0 if given and step == 0 else sums.shape[1])
-        told = np.float64(tolerance), np.int32(step), np.int32(step < steps)
+        schedule = np.float64(tolerance), np.int32(step), np.int32(step < steps)
         lower, stride, item_size = tiled.items_of(L, batch)
         _launch(
             "decide",
@@ -290,7 +290,7 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
             item_size,
             np.int32(n),
             *squares,
-            *told,
+            *schedule,
             rows,
             sizes,
         )

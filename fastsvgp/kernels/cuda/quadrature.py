@@ -9,7 +9,7 @@ import functools
 import numpy as np
 
 from ...runtime import cuda_devices
-from .. import quadrature_rules
+from ..common import quadrature_rules
 from .common import loader
 
 BLOCK = 256  # as in quadrature.cu

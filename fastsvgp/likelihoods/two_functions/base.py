@@ -21,7 +21,7 @@ import functools
 import numpy as np
 
 from ... import kernels
-from ...kernels.quadrature_rules import raised, rule
+from ...kernels.common.quadrature_rules import raised, rule
 from ...records import Marginals
 from ...runtime import deferred_checks
 from ...runtime.devices import constant_like

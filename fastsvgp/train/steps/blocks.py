@@ -99,8 +99,8 @@ class BlockSteps(Steps):
                 return
             size = self._take()
             epoch = self._step / self._batches.per_epoch
-            told = {"step_size": size, "natural_step_size": None, "jitter": 0.0, "epoch": epoch}
-            record(self._gains[-1], False, **told)
+            entries = {"step_size": size, "natural_step_size": None, "jitter": 0.0, "epoch": epoch}
+            record(self._gains[-1], False, **entries)
 
     def _converged(self):
         found = self._now.residuals

@@ -86,14 +86,16 @@ class EMSteps(Steps):
         model, value, evaluations = (self._by_lbfgs if o.optimiser is None else self._by_optimiser)(
             model, after_e
         )
-        told = zip(
+        entries = zip(
             ("e_values", "e_steps", "m_evaluations"),
             (after_e, len(infos), evaluations),
             strict=True,
         )
         self._move_to(
             model,
-            Rounds(**{name: np.append(getattr(self.rounds, name), float(x)) for name, x in told}),
+            Rounds(
+                **{name: np.append(getattr(self.rounds, name), float(x)) for name, x in entries}
+            ),
         )
         return value, infos[-1].step_size if infos else 0.0
 
@@ -120,7 +122,7 @@ class EMSteps(Steps):
             ).permutation(N)
             batches = (order[start : start + o.batch_size] for start in range(0, N, o.batch_size))
             try:
-                moved, told = natural_steps(
+                moved, of_epoch = natural_steps(
                     model,
                     self._X,
                     self._Y,
@@ -141,7 +143,7 @@ class EMSteps(Steps):
             if not non_decreasing(after, value, self._X.dtype):
                 size /= 2
                 continue
-            infos += told
+            infos += of_epoch
             rise, value, model = after - value, after, moved
             if rise < o.e_tolerance:
                 break

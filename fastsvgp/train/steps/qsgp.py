@@ -177,7 +177,7 @@ class SampledSteps(Steps):
         return coasting_by(self._optimiser, model, self._optimised)
 
     def _after_fall(self, model, before, optimised, control, at_points):
-        """Return the control after a step, made anew if ``nesterov`` went back."""
+        """Return the control after a step, or a new one if ``nesterov`` went back."""
         _, now = coasting_by(self._optimiser, model, optimised)
         if now.factor == before.factor:
             return control, at_points

@@ -6,7 +6,7 @@ import operator
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 
-from ..errors import not_a_generator
+from ...errors import not_a_generator
 
 FLOOR = np.finfo(np.float64).eps ** (2 / 3)
 NO_SCALE = 1e-200

@@ -1,0 +1,1 @@
+"""Shared code of the twins of several families, without kernels."""
