@@ -236,9 +236,8 @@ def _check_independent(model, J):
     if not isinstance(mixing, tuple) or len(mixing) != K:
         came = f"{len(mixing)} of them" if isinstance(mixing, tuple) else "one matrix"
         raise ValueError(
-            f"`mixing` must be a tuple of {K} matrices (P, L_k) with a {kind} likelihood, got"
-            f" {came}: it takes the {K} functions of a datum to be independent, so each needs"
-            " latents of its own"
+            f"`mixing` must be a tuple of {K} matrices (P, L_k) with {kind}, got {came}: its"
+            f" {K} functions must be independent, so each needs latents of its own"
         )
     if len({np.shape(W)[0] for W in mixing}) > 1:
         raise ValueError(
