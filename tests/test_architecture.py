@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import sys
 import types
 
@@ -304,6 +305,17 @@ def test_folders_are_small():
     sizes = {path.relative_to(PACKAGE): len(list(path.glob("*.py"))) for path in folders}
     assert len(sizes) > 30
     assert not {name: n for name, n in sizes.items() if n > (20 if name.parts else 8)}
+
+
+def test_lines_of_pages_are_short():
+    """Prose has lines of at most 100; tables, code, formulas and pages of figures may be longer."""
+    root, long = PACKAGE.parent, []
+    for path in (*root.glob("*.md"), *(root / "docs").rglob("*.md")):
+        prose = "".join(path.read_text(encoding="utf-8").split("```")[::2])
+        lines = [] if path.name == "papers.md" else prose.splitlines()
+        lines = [line for line in lines if not set("$\\|") & set(line)]
+        long += [line for line in lines if len(line) > 100 and not re.match("!|<|`| {4}", line)]
+    assert not long
 
 
 def test_files_of_tests_hold_one_idea_each():
