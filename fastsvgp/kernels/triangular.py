@@ -46,13 +46,14 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     return twin(L=L, B=B).multiply_triangular(L, B, transpose, overwrite_b)
 
 
-def tril_multiply(L, B, overwrite_b=False):
+def tril_multiply(L, B, overwrite_b=False, lower=False):
     """Compute the lower triangle of ``L B`` for lower factors L and square B (..., M, M).
 
     2/3 M^3 flops. The entries of the result above its diagonal are undefined. ``overwrite_b``:
-    allow the result to overwrite B.
+    allow the result to overwrite B. ``lower``: B is lower with zeros above its diagonal, and so is
+    the result; M^3 / 3 flops.
     """
-    return twin(L=L, B=B).tril_multiply(L, B, overwrite_b)
+    return twin(L=L, B=B).tril_multiply(L, B, overwrite_b, lower)
 
 
 def multiply_triangular_vjp(Y_bar, L, B, transpose=False):

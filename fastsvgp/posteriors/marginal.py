@@ -67,5 +67,5 @@ class Marginal(GaussianFactor):
         return replace(
             self,
             mean=back,
-            scale_tril=kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True)),
+            scale_tril=kernels.tril_multiply(L, tril, overwrite_b=True, lower=True),
         )

@@ -155,7 +155,7 @@ class UnwhitenedSets(OrthogonalSets):
     def unwhitened(self, name, L, mean, tril):
         mean = kernels.multiply_triangular(L, mean[..., None])[..., 0]
         return super().unwhitened(
-            name, L, mean, kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True))
+            name, L, mean, kernels.tril_multiply(L, tril, overwrite_b=True, lower=True)
         )
 
 

@@ -59,6 +59,7 @@ def definition(L, W, B, bar, C, w, square):
         V, -np.tril(S @ transposed(V)), np.tril(S),
         inverse, -np.tril(transposed(inverse) @ np.tril(square) @ transposed(inverse)),
         np.tril(transposed(L) @ L), np.tril(transposed(L) @ (w[:, None] * L)), np.tril(L @ square),
+        L @ np.tril(W),
         np.tril(B @ transposed(C)), np.tril(square + B @ transposed(C)),
         np.tril(solved(L, np.tril(W), True)), np.tril(L @ transposed(np.tril(W))),
         np.tril(square + L @ transposed(np.tril(W))),
@@ -67,7 +68,7 @@ def definition(L, W, B, bar, C, w, square):
 
 def results_of(twin, L, W, B, bar, C, w, square):
     """Return the same from a twin; unused triangles of arguments hold NaN."""
-    full, lowers, (L, W, square) = square, map(np.tril, (L, W)), map(unread, (L, W, square))
+    full, lowers, (L, W, square) = square, tuple(map(np.tril, (L, W))), map(unread, (L, W, square))
     X, Y = twin.solve_triangular(L, B), twin.solve_triangular(L, B, True)
     V, inverse = twin.solve_tril(L, W), twin.inverse_triangular(L)
     results = [
@@ -86,6 +87,7 @@ def results_of(twin, L, W, B, bar, C, w, square):
         np.tril(twin.tril_gram(L)),
         np.tril(twin.tril_gram(L, w)),
         np.tril(twin.tril_multiply(L, full)),
+        twin.tril_multiply(L, lowers[1], lower=True),
         twin.tril_product(B, C),
         twin.tril_product(B, C, square.copy(), True),
         twin.solve_tril(L, W, True),

@@ -145,11 +145,11 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     return out
 
 
-def tril_multiply(L, B, overwrite_b=False):
+def tril_multiply(L, B, overwrite_b=False, lower=False):
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
     out = cuda_devices.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
     tiled.multiply(Product(NN, L, B, LOWER), Target(out, UP_TO_ROW), batch=batch)
-    return out
+    return tril(out) if lower else out
 
 
 def _summed_products(A, B, L):

@@ -132,7 +132,7 @@ def _updated(m, W, m_bar, W_bar, size):
     C = kernels.tril_product(B, B)
     C *= 0.5
     U = kernels.cholesky_of_inverse(add_to_diagonals(C, 0.5))
-    W = kernels.tril(kernels.tril_multiply(W, U, overwrite_b=True))
+    W = kernels.tril_multiply(W, U, overwrite_b=True, lower=True)
     step = kernels.multiply_triangular(
         W, kernels.multiply_triangular(W, m_bar[..., None], transpose=True)
     )

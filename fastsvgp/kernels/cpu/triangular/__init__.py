@@ -52,10 +52,12 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     return _apply(_multiply, L, B, transpose, overwrite_b)
 
 
-def tril_multiply(L, B, overwrite_b=False):
+def tril_multiply(L, B, overwrite_b=False, lower=False):
+    multiply = lower_products.lower_times_lower if lower else lower_products.lower_times
+
     def one(L, B, overwrite_b=False):
         X = owned(B, overwrite_b)
-        lower_products.lower_times(matrix(L), X)
+        multiply(matrix(L), X)
         return X
 
     return one(L, B, overwrite_b) if L.ndim == B.ndim == 2 else each(one, L, B)
