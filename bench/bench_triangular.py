@@ -104,6 +104,36 @@ def bench_inverse_triangular(benchmark, rng, M, dtype):
     )
 
 
+# an operation on two lower factors L, W, and A, X, Y of A X = Y, whose lower triangle it solves
+LOWER = {
+    "solve": (kernels.solve_tril, lambda L, W, found: (L, found, W)),
+    "multiply": (
+        lambda L, W: kernels.tril_multiply(L, W, lower=True),
+        lambda L, W, found: (L, W, found),
+    ),
+    "product": (
+        lambda L, W: kernels.tril_product(L, W, lower=True),
+        lambda L, W, found: (L[-COLUMNS:], W.T, found[-COLUMNS:]),
+    ),
+}
+
+
+@every_dtype
+@pytest.mark.parametrize("M", [100, 512, 1000, 2000])
+@pytest.mark.parametrize("operation", LOWER)
+def bench_lower_factors(benchmark, rng, operation, M, dtype):
+    """``L^-1 W``, ``L W`` and the lower triangle of ``L W'``."""
+    (L, _), (W, _) = (problem(rng, M, 1, dtype) for _ in range(2))
+    call, equation = LOWER[operation]
+    record(
+        benchmark,
+        lambda: call(L, W),
+        flops=M**3 / 3,
+        error=product_error(*equation(L, W, call(L, W))),
+        gemm=(M, M, dtype),
+    )
+
+
 @every_dtype
 @pytest.mark.parametrize("batch, M, R", [(64, 17, 65), (8, 100, 256)])
 def bench_solve_triangular_batch(benchmark, rng, batch, M, R, dtype):
