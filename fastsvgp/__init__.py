@@ -3,6 +3,7 @@
 Public names load with their first use: importing this package compiles nothing and touches no GPU.
 """
 
+import difflib
 import importlib
 
 from .runtime import moved
@@ -160,6 +161,16 @@ _ROOMS = {
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 _MODULES = ("distributed", "extending", "kernels", "models", "recipes", "schedules", "testing")
 
+_ELSEWHERE = {  # names in GPflow, GPyTorch and scikit-learn
+    "ExpSineSquared": "Periodic",
+    "ExpSquared": "RBF",
+    "GaussianLikelihood": "Gaussian",
+    "GPR": "SGPR",
+    "LinearCoregionalization": "multi_gp",
+    "NaturalGradient": "natural_step",
+    "RBFKernel": "RBF",
+    "SquaredExponential": "RBF",
+}
 __all__ = ["__version__", *_ROOM_OF, *_MODULES]
 
 moved.forward()
@@ -173,9 +184,18 @@ def __getattr__(name):
             {"schedules": ".optim.schedules"}.get(name, f".{name}"), __name__
         )
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_nearest(name)}")
     globals()[name] = value
     return value
+
+
+def _nearest(name):
+    """Return the end of a message on an unknown name: the one that was perhaps meant."""
+    if name.startswith("_"):
+        return ""
+    near = difflib.get_close_matches(name, __all__, n=1, cutoff=0.7)
+    meant = _ELSEWHERE.get(name, *near or ("",))
+    return meant and f"; did you mean {meant!r}?"
 
 
 def __dir__():

@@ -14,9 +14,24 @@ import numpy as np
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DATA = {"model", "sgpr", "X", "Y", "Xs", "Ys"}  # arguments of public functions, not options
+DATA = {"self", "model", "sgpr", "X", "Y", "Xs", "Ys"}  # arguments of public functions, not options
 # least similarity for suggesting a name; that of `rows` and `probes` is 0.6
 CLOSE = 0.65
+# names in other packages, and what to write here; the second is a name, or a text with a blank
+ELSEWHERE = {
+    "active_dims": "write {}(...).on(0, 1)",
+    "inducing_points": "inducing",
+    "inducing_variable": "inducing",
+    "iterations": "steps",
+    "kernel": "covariance",
+    "learning_rate": "write optimiser=fastsvgp.adam(learning_rate)",
+    "lengthscale": "lengthscales",
+    "lr": "write optimiser=fastsvgp.adam(lr)",
+    "max_iter": "steps",
+    "noise": "variance",
+    "noise_variance": "variance",
+    "num_latent_gps": "num_latents",
+}
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -28,25 +43,28 @@ def warn(message, category=UserWarning):
     warnings.warn(message, category, stacklevel=level)
 
 
-def refuse_unknown(function, given, known, kind=""):
+def refuse_unknown(function, given, known, kind="", word="option"):
     """Raise the ``TypeError`` of ``no_option`` for the first ``given`` name not in ``known``."""
     for option in given:
         if option not in known:
-            raise no_option(function, option, known, kind)
+            raise no_option(function, option, known, kind, word) from None
 
 
-def no_option(function, option, known, kind=""):
+def no_option(function, option, known, kind="", word="option"):
     """``TypeError`` for an unknown option of a public function: suggests the closest name, or all.
 
-    ``kind`` is the kind of model, if the options depend on it.
+    ``kind`` is the kind of model, if the options depend on it. ``word``: what its options are.
     """
-    options = sorted(set(known) - DATA)
-    near = difflib.get_close_matches(option, options, n=1, cutoff=CLOSE)
+    options, elsewhere = sorted(set(known) - DATA), ELSEWHERE.get(option, "")
+    near = [elsewhere] * (elsewhere in options)
+    near += difflib.get_close_matches(option, options, n=1, cutoff=CLOSE)
     if near:
-        return TypeError(f"{function} has no option `{option}`; did you mean `{near[0]}`?")
-    takes = ", ".join(f"`{name}`" for name in options) or "no options"
+        return TypeError(f"{function} has no {word} `{option}`; did you mean `{near[0]}`?")
+    if "optimiser" in options and "optimiser" in elsewhere or "{}" in elsewhere:
+        return TypeError(f"{function} has no {word} `{option}`; {elsewhere.format(function)}")
+    takes = ", ".join(f"`{name}`" for name in options) or f"no {word}s"
     return TypeError(
-        f"{function} has no option `{option}`{kind and f' for {kind}'}; it takes {takes}"
+        f"{function} has no {word} `{option}`{kind and f' for {kind}'}; it takes {takes}"
     )
 
 

@@ -81,6 +81,15 @@ def test_error_suggests_the_nearest_option_or_lists_all():
         (lambda: fs.elbo(*data, probs=3), "elbo has no option `probs`; did you mean `probes`?"),
         (lambda: fs.fit(*data, stepz=3), "fit has no option `stepz`; did you mean `steps`?"),
         (
+            lambda: fs.fit(*data, lr=0.1),
+            "fit has no option `lr`; write optimiser=fastsvgp.adam(lr)",
+        ),
+        (lambda: fs.fit(*data, max_iter=9), "fit has no option `max_iter`; did you mean `steps`?"),
+        (
+            lambda: fs.multi_gp(ROWS, ROWS, latents=2),
+            "multi_gp has no option `latents`; did you mean `num_latents`?",
+        ),
+        (
             lambda: fs.predict_y(*data[:2], rows=1),
             "predict_y has no option `rows` for SVGP; it takes `chunk_size`, `jitter`",
         ),

@@ -198,3 +198,11 @@ def test_the_stub_declares_nothing_itself():
     assert all(isinstance(node, ast.ImportFrom) for node in body)
     names = [alias.asname for node in body for alias in node.names]
     assert sorted([*names, "__version__"]) == sorted(fs.__all__)
+
+
+@pytest.mark.parametrize("name, meant", [("SquaredExponential", "RBF"), ("Matern5", "Matern52")])
+def test_unknown_names_suggest_the_nearest(name, meant):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; did you mean '{meant}'"):
+        getattr(fs, name)
+    with pytest.raises(AttributeError, match="no attribute 'qqqqqq'$"):
+        fs.qqqqqq  # noqa: B018

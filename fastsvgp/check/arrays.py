@@ -88,7 +88,7 @@ def _all(conditions):
     return np.count_nonzero(conditions) == conditions.size
 
 
-def positive(name, array, advice="; give variances and lengthscales in natural space"):
+def positive(name, array, advice="; give the number itself, not its logarithm"):
     if not (array > 0 if isinstance(array, (float, int)) else _all_positive(array)):
         least = np.min(on_host(array))
         raise ValueError(f"`{name}` must be positive, got {least:g}{advice}")

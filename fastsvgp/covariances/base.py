@@ -139,9 +139,11 @@ class Covariance:
         shape, per_feature = np.shape(getattr(self, name)), name in self.per_feature
         if shape != () and not (per_feature and shape == (D,)):
             allowed = f"() (shared by all columns) or ({D},)" if per_feature else "()"
+            misplaced = shape == (D,) and "lengthscales" in self.per_feature
+            meant = "; is it meant as `lengthscales`?" if misplaced else ""
             raise ValueError(
                 f"{type(self).__name__}: `{name}` has shape {shape}, but the inputs have D = {D}"
-                f" columns; give it shape {allowed}"
+                f" columns; give it shape {allowed}{meant}"
             )
 
     def code_columns(self, D):

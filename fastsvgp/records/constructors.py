@@ -6,19 +6,19 @@ import inspect
 
 import numpy as np
 
-from ..errors import warn
+from ..errors import refuse_unknown, warn
 
 
-def keyword_only(cls):
-    """Return the constructor of a record, with a helpful error for settings passed by position.
+def helpful(cls):
+    """Return the constructor of a record, with helpful errors for wrong arguments.
 
-    For now, a setting without a default can still be passed in the position of its declaration;
-    this warns.
+    These are unknown names, and settings passed by position. For now, a setting without a default
+    can still be passed in the position of its declaration; this warns.
     """
     init, fields = cls.__init__, dataclasses.fields(cls)
     settings = {f.name: f.default for f in fields if f.metadata.get("kind") == "static"}
-    if not settings:
-        return init
+    known = inspect.signature(init).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
     # a base that is not a record has its own rules
     records = (base for base in cls.__mro__ if base is cls or "_record_fields" in vars(base))
     declared = {name for base in records for name in inspect.get_annotations(base)}
@@ -28,9 +28,14 @@ def keyword_only(cls):
 
     @functools.wraps(init)
     def __init__(self, *args, **named):
-        if len(args) > places or args and not required <= named.keys():
+        if settings and (len(args) > places or args and not required <= named.keys()):
             args, named = _with_keywords(cls, args, named, positional, settings, required)
-        init(self, *args, **named)
+        try:
+            init(self, *args, **named)
+        except TypeError:
+            if not takes_any:
+                refuse_unknown(cls.__name__, named, known, word="field")
+            raise
 
     return __init__
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
-from .constructors import array_of, keyword_only
+from .constructors import array_of, helpful
 from .registry import OURS
 from .typed import Array
 
@@ -164,7 +164,7 @@ def private_record(cls: type[T]) -> type[T]:
     own_init = "__init__" in vars(kind) or kind.__new__ is not object.__new__
     kind = dataclasses.dataclass(frozen=True, eq=False, repr=False)(kind)
     kind._copied_by_fields = not own_init and _takes_fields(kind)
-    kind.__init__ = keyword_only(kind)
+    kind.__init__ = helpful(kind)
     kind.__repr__ = _repr
     fields = dataclasses.fields(kind)
     kind._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in fields)

@@ -65,7 +65,7 @@ def public_call(
                 raise name_culprit(error, function, args, options) from error
             except TypeError:
                 if more and (unknown := [one for one in options if one not in parameters]):
-                    known = [p.name for p in parameters.values() if p.default is not p.empty]
+                    known = [p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL]
                     raise no_option(name, unknown[0], known) from None
                 raise
 

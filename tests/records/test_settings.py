@@ -111,3 +111,18 @@ class TestSettingsAreKeywordOnly:
         with pytest.raises(TypeError, match="missing|takes from 1 to 2"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             make(Sieve)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: fs.RBF(lengthscale=1.0), "RBF has no field `lengthscale`; did you mean `lengthsc"),
+        (lambda: fs.RBF(active_dims=[0]), r"RBF has no field `active_dims`; write RBF\(...\).on\("),
+        (lambda: fs.Gaussian(noise=1.0), "Gaussian has no field `noise`; did you mean `variance`?"),
+        (lambda: fs.StudentT(0.1, dof=3.0), "StudentT has no field `dof`; did you mean `df`?"),
+        (lambda: fs.RBF(zzz=1.0), "RBF has no field `zzz`; it takes `lengthscales`, `variance`$"),
+    ],
+)
+def test_unknown_fields(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()

@@ -393,8 +393,10 @@ def total_steps(plan, epochs, batches, per_round):
     if plan.until is not None and steps is None:
         return MOST
     if (steps is None) == (epochs is None):
+        came = "none" if steps is None else "both `steps` and `epochs`"
         raise ValueError(
-            "fit: give the length of the training as one of `steps`, `epochs` and `seconds`"
+            "fit: give the length of the training as one of `steps`, `epochs` and `seconds`, got"
+            f" {came}"
         )
     if steps is not None:
         return steps
