@@ -53,8 +53,11 @@ stage_1() {
   part 75 "cubins" python3 bench/first_checks.py cubins
   part 60 "graphs" python3 bench/first_checks.py captures ${small:+"$small"}
   part 60 "small runs" python3 tests/cuda/small_on_device.py ${small:+distances}
-  part 260 "tests" python3 -m pytest -m on_device "tests/cuda${small:+/test_docs_cuda.py}" \
-    -n "${small:+2}${full:+$(nproc)}" --dist worksteal -rfE --tb=short -p no:cacheprovider
+  local tests=(python3 -m pytest -m on_device -rfE --tb=short -p no:cacheprovider --dist worksteal)
+  local waves=tests/cuda/test_waves_cuda.py
+  part 180 "tests" "${tests[@]}" "tests/cuda${small:+/test_docs_cuda.py}" --ignore="$waves" \
+    -n "${small:+2}${full:+$(nproc)}"
+  part 75 "several waves" "${tests[@]}" "$waves" -n 4 ${small:+-k "small and tril_product"}
 }
 
 # Times: a step and its parts against their floors, and against other programs; then the rest.

@@ -57,6 +57,7 @@ def test_a_stage_passes(environment, tmp_path, stage):
     assert lines[-1].startswith(f"=== stage {stage}: ") and "not passed" not in lines[-1]
     files = {path.name for path in pathlib.Path(out).iterdir()}
     assert f"stage{stage}.log" in files and len(files) <= 8
+    assert "(not captured" not in done.stdout  # a row that waits is marked so, and not captured
     if stage == "2":
         tables = [path.read_text(encoding="utf-8") for path in out.glob("first_times_cuda_*.md")]
         assert len(tables) == 2 and all("Fake H200" in text for text in tables)

@@ -58,20 +58,17 @@ def cache_folder():
 
 
 def build(path, options, sanitizer):
-    """Return the path of the shared library of ``path``, built now or cached."""
-    source = translate(path.read_text(encoding="utf-8"), str(path))
-    command = [
-        os.environ.get("CXX", "g++"),
-        *FLAGS,
-        *SANITIZERS[sanitizer],
-        f"-I{HERE}",
-        f"-I{HEADERS}",
-        *options,
-    ]
+    """Return the path of the shared library of ``path``, built now or cached.
+
+    The key is made of texts, not of places: all checkouts share what one of them has built.
+    """
+    source = translate(path.read_text(encoding="utf-8"), f"{path.parent.name}/{path.name}")
+    command = [os.environ.get("CXX", "g++"), *FLAGS, *SANITIZERS[sanitizer], *options]
     headers = b"".join(
         p.read_bytes() for p in [*sorted(HERE.glob("*.hpp")), *sorted(HEADERS.glob("*.cuh"))]
     )
     key = hashlib.sha256(source.encode() + headers + " ".join(command).encode()).hexdigest()[:24]
+    command += [f"-I{HERE}", f"-I{HEADERS}"]
     library = cache_folder() / f"{key}.so"
     # wait for another process that builds the same library
     with open(library.with_suffix(".lock"), "w") as lock:

@@ -4,6 +4,8 @@ It compiles CuPy's own kernels by g++. Two functions of CUDA's mathematics are m
 overflow far from zero.
 """
 
+import atexit
+import ctypes
 import fcntl
 import functools
 import hashlib
@@ -11,7 +13,9 @@ import pathlib
 import re
 import subprocess
 
+import cupy
 import pytest
+from cuda_host import host_module
 
 import fastsvgp.kernels.cuda
 from fastsvgp.kernels.cuda.common import graphs, libraries, loader
@@ -70,8 +74,13 @@ class Quicker:
 
 @functools.cache
 def precompiled(text, flags):
-    """Return the header with this text; beside it lies its compiled form for these flags."""
-    key = hashlib.sha256(f"{text} {flags}".encode()).hexdigest()[:24]
+    """Return the header with this text; beside it lies its compiled form for these flags.
+
+    The key is made of texts, not of places: all checkouts share it.
+    """
+    own = [path.read_text(encoding="utf-8") for path in sorted(host_module.HERE.glob("*.hpp"))]
+    options = [flag for flag in flags if not flag.startswith("-I")]
+    key = hashlib.sha256(chr(0).join([text, *own, *options]).encode()).hexdigest()[:24]
     header = fakegpu.CACHE / f"header-{key}.hpp"
     with open(header.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -116,6 +125,27 @@ def pytest_runtest_makereport(item, call):
         report.outcome, report.longrepr = "failed", "during a capture:\n" + "\n".join(said)
     return report
 
+
+class Overwritten(cupy.cuda.MemoryHook):
+    """Fill memory of a pool with NaN (-1 in integers) when it is given out, and given back.
+
+    A kernel that reads what nobody has written, or a graph that uses memory that it does not hold,
+    then computes NaN. It acts on the thread that loads this module.
+    """
+
+    name = "overwritten"
+
+    def malloc_postprocess(self, *, mem_ptr, mem_size, **others):
+        if mem_ptr:  # there was enough memory
+            ctypes.memset(mem_ptr, 0xFF, mem_size)
+
+    free_preprocess = malloc_postprocess
+
+
+OVERWRITTEN = Overwritten()
+if not fakegpu.NOOP:
+    OVERWRITTEN.__enter__()
+    atexit.register(OVERWRITTEN.__exit__, None, None, None)
 
 # Its cuBLAS has everything that CuPy calls; CuPy does not call this function.
 _routine = libraries.routine

@@ -2,8 +2,9 @@
 
 A block computes one tile of the result and sums only over those k that can be non-zero, so the
 flops are those of the algorithm. Sums are split into slices if there would be too few blocks, or if
-a few blocks had much more work than the others. The split depends only on the shapes and on the
-device, so results are the same from run to run.
+a few blocks had much more work than the others: ``common/waves.py`` chooses their length. The split
+depends only on the shapes, the device and the compiled kernel, so results are the same from run to
+run.
 """
 
 import functools
@@ -12,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...runtime import cuda_devices
-from .common import loader, scratch
+from ...runtime import cuda_devices, tuning
+from .common import loader, scratch, waves
 
 # as in tiled.cu: threads of a block, rows and columns of its tile, values of k per stage
 BLOCK, TILE, DEPTH = 128, 64, 16
@@ -28,8 +29,10 @@ ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE = range(5, 8)  # the same, if all tile
 UNTOUCHED, ZEROS, MIRRORED, EVERYTHING = range(4)  # treatment above the diagonal of the result
 STORE, DEVIATION, INNER = range(3)
 COPIED, LEFT, GATED = range(3)  # treatment of an item of size 0
-BLOCKS_EACH = 4  # per multiprocessor, of which two or three run at a time
-LEAST = 8  # chunks of 16 values of k: adding up a shorter slice costs more than it saves
+RESIDENT = 3  # as there: blocks that a multiprocessor holds, where the kernel is not compiled
+# the slices that the model of waves has to improve on: at most this number of blocks per
+# multiprocessor, and this number of chunks of 16 values of k
+BLOCKS_EACH, LEAST = 4, 8
 # tiles per multiprocessor of launches with split sums, at most: for each range the longest sum is
 # less than 3 times the mean
 CUT_UP_TO = 3 * BLOCKS_EACH
@@ -167,16 +170,22 @@ def _tiles(n):
     return -(-n // TILE)
 
 
-def _chunks(which, high, wide, deep):
-    """Return the number of tiles, the sum of their lengths, and the longest one, in tiles of k."""
-    triangle = high * (high + 1) // 2
-    if which in (BETWEEN, FROM_ROW, UP_TO_COLUMN):
-        return triangle, high * (high + 1) * (high + 2) // 6, high
-    if which == UP_TO_ROW:
-        return triangle, triangle * (2 * high + 1) // 3, high
-    if which == WHOLE:
-        return triangle, triangle * deep, deep
-    return high * wide, wide * (high * deep if which == ROWS_WHOLE else triangle), deep
+def _lengths(which, high, wide, deep):
+    """Return the lengths of sums in tiles of k, and their numbers of tiles, in the order of tiles.
+
+    As ``place_of`` in ``tiled.cu``.
+    """
+    if which in (BETWEEN, UP_TO_COLUMN, UP_TO_ROW, ROWS_UP_TO_ROW):
+        found = [(high - a, a + 1) for a in range(high)]
+        if which == UP_TO_ROW:
+            found = [(high - a, high - a) for a in range(high)]
+    elif which in (FROM_ROW, ROWS_FROM_ROW):
+        found = [(deep - a, a + 1) for a in range(high)]
+    else:
+        found = [(deep, high * (high + 1) // 2 if which == WHOLE else high * wide)]
+    if which in (ROWS_UP_TO_ROW, ROWS_FROM_ROW):
+        found = [(length, wide) for length, _ in found]
+    return found
 
 
 def sums_of(batch, n):
@@ -187,19 +196,31 @@ def sums_of(batch, n):
 
 
 @functools.lru_cache(1024)
-def _plan(multiprocessors, size, mode, strides):
+def _plan(multiprocessors, size, mode, strides, resident=RESIDENT, cost=None):
     """Return ``(tiles, slices, plan)``: tiles per item, most slices per tile, kernel arguments.
 
     size : (items, rows, columns, depth)
     mode, strides : the fields of ``Mode`` and ``Strides`` as tuples, because a call that finds its
         plan does not need the names
+    resident : blocks that a multiprocessor holds
+    cost : of a slice, in chunks; None for that of ``runtime.tuning``
     """
     (items, rows, columns, depth), mode = size, Mode(*mode)
     high, wide, deep = _tiles(rows), _tiles(columns), _tiles(depth)
-    tiles, total, longest = _chunks(mode.range, high, wide, deep)
-    most, segments = BLOCKS_EACH * multiprocessors, mode.segments
-    slice_ = max(LEAST, -(-items * total * (TILE // DEPTH) * segments // most))
-    slices = -(-min(longest * TILE, -(-depth // DEPTH) * DEPTH) // DEPTH * segments // slice_)
+    chunks, segments = TILE // DEPTH, mode.segments
+    lengths = [
+        (min(length * chunks, -(-depth // DEPTH)) * segments, items * number)
+        for length, number in _lengths(mode.range, high, wide, deep)
+    ]
+    tiles = high * wide if mode.range >= ROWS_UP_TO_ROW else high * (high + 1) // 2
+    slice_, slices = LEAST, 1
+    if items * tiles * depth:
+        total, longest = sum(n * number for n, number in lengths), lengths[0][0]
+        slice_ = max(LEAST, -(-total // (BLOCKS_EACH * multiprocessors)))
+        if items * tiles < CUT_UP_TO * multiprocessors:
+            cost = tuning.current.cut_slice_chunks if cost is None else cost
+            slice_ = waves.slice_of(lengths, slice_, multiprocessors, resident, cost)
+        slices = -(-longest // slice_)
     ints = mode._asdict() | {"rows": rows, "columns": columns, "depth": depth, "slice": slice_}
     plan = np.empty((), PLAN)
     plan[()] = (*strides, *(ints[name] for name in INTS))
@@ -246,6 +267,8 @@ def multiply(product, target, *, batch=(), base=None, scale=PLAIN, epilogue=STOR
             scale.idle,
         ),
         (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item),
+        loader.resident_blocks("tiled", "multiply", dtype, BLOCK, BUFFERED * dtype.itemsize),
+        tuning.current.cut_slice_chunks,
     )
     if not (items and tiles and depth):
         out[...] = 0 if base is None else base
