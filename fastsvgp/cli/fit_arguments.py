@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..runtime.thresholds import COLUMNS, EXACT_ROWS, FEW_ROWS, MANY, MOST_ROWS
+from ..runtime.thresholds import COLUMNS, EXACT_ROWS, FEW_ROWS, INDUCING, MANY, MOST_ROWS
 from .argument_types import (
     MOST,
     Lines,
@@ -16,7 +16,7 @@ from .argument_types import (
     positive,
     shape,
 )
-from .settings.defaults import BASIS, FEATURES, FEW, LAYER, POINTS, SECONDS
+from .settings.defaults import BASIS, FEATURES, LAYER, POINTS, SECONDS
 from .settings.names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
 
 
@@ -168,7 +168,7 @@ def _add_model(model):
         metavar="M",
         type=count,
         help=(
-            f"number of inducing inputs (default {FEW}, or {LAYER} per layer with several"
+            f"number of inducing inputs (default {INDUCING}, or {LAYER} per layer with several"
             f" --layers)\nsgpr: by default every distinct training row, held fixed, if there are"
             f" at most {EXACT_ROWS}; else {MANY} up to {MOST_ROWS} rows"
         ),

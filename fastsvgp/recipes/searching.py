@@ -23,6 +23,7 @@ from ..records import tree_map
 from ..records.inducing_sets import InducingPair
 from ..records.typed import ArrayLike, Seed
 from ..runtime import tuning
+from ..runtime.thresholds import INDUCING
 from . import guesses, several, target_values
 from .names import (
     BINARY,
@@ -76,7 +77,7 @@ class Start:
 
 
 def regression(
-    X: ArrayLike, y: ArrayLike, inducing: Inducing = 256,
+    X: ArrayLike, y: ArrayLike, inducing: Inducing = INDUCING,
     covariance: str | Covariance = "matern32", *,
     likelihood: str | Likelihood = "gaussian", normalize_X: bool = True, normalize_y: bool = True,
     weights: ArrayLike | None = None, rng: Seed = None, **choices: Unpack[Choices],
@@ -162,7 +163,7 @@ def regression(
 
 
 def classification(
-    X: ArrayLike, y: ArrayLike, inducing: Inducing = 256,
+    X: ArrayLike, y: ArrayLike, inducing: Inducing = INDUCING,
     covariance: str | Covariance = "matern32", *,
     likelihood: str | Likelihood = "auto", normalize_X: bool = True,
     weights: ArrayLike | None = None, rng: Seed = None, **choices: Unpack[Choices],

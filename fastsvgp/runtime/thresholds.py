@@ -41,6 +41,7 @@ So all of them cost at most as much as the rest of the step up to about M2 = 2 (
 the default; beyond it, S = ``COLUMNS``.
 """
 
+INDUCING = 256  # default number of inducing inputs: recipes, estimators, the command line
 FEW_ROWS = 1000  # most rows for L-BFGS with any number of inducing inputs
 MOST_ROWS = 5000  # most rows for L-BFGS with at least MANY inducing inputs, or with all rows
 MANY = 1000

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import check, recipes
 from ..bounds.predict import predict_log_density, predict_y, sample_f
 from ..likelihoods import BernoulliLogit, BernoulliProbit, Ordinal
+from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator
 from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
@@ -71,7 +72,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         *,
         time_budget=None,
         likelihood="auto",
-        n_inducing=256,
+        n_inducing=INDUCING,
         inducing="kmeans",
         posterior="whitened",
         mean=None,

@@ -16,6 +16,7 @@ from ..likelihoods import (
     StudentT,
 )
 from ..names import COUNTS, POSITIVE, PROPORTIONS
+from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator
 from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
@@ -161,7 +162,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         time_budget=None,
         likelihood="gaussian",
         n_latents=None,
-        n_inducing=256,
+        n_inducing=INDUCING,
         inducing="kmeans",
         posterior="whitened",
         mean=None,

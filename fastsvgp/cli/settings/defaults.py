@@ -5,11 +5,17 @@
 
 from dataclasses import dataclass
 
-from ...runtime.thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well, inducing_by_default
+from ...runtime.thresholds import (
+    FEW_ROWS,
+    INDUCING,
+    MANY,
+    MOST_ROWS,
+    collapses_well,
+    inducing_by_default,
+)
 from .names import METHODS, PAIRED
 
 SECONDS = 60.0  # duration of a search
-FEW = 256  # inducing inputs of all other models; of two sets, each has at most half of the rows
 LAYER = 128  # inducing inputs per layer of a deep model
 BATCH_SIZE = 512
 # qsgp: random Fourier features, features per sample, points of the control variate
@@ -36,7 +42,7 @@ class Choice:
     reason: str
 
 
-def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=None, few=FEW):
+def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=None, few=INDUCING):
     """Choose the method and the number of inducing inputs.
 
     Parameters

@@ -83,9 +83,9 @@ class EMSteps(Steps):
         o = self._options
         model, infos = (self._e_step if o.batch_size is None else self._e_step_by_batches)()
         after_e, _ = self._bound(model, ())
-        model, value, evaluations = (self._by_lbfgs if o.optimiser is None else self._by_optimiser)(
-            model, after_e
-        )
+        model, value, evaluations = (
+            self._m_step_by_lbfgs if o.optimiser is None else self._m_step_by_optimiser
+        )(model, after_e)
         entries = zip(
             ("e_values", "e_steps", "m_evaluations"),
             (after_e, len(infos), evaluations),
@@ -153,7 +153,7 @@ class EMSteps(Steps):
         bound = site_bound_and_grad if self._of_sites else elbo_and_grad
         return bound(model, self._X, self._Y, jitter=self._jitter, rng=self._options.rng, wrt=wrt)
 
-    def _by_lbfgs(self, model, value):
+    def _m_step_by_lbfgs(self, model, value):
         from scipy.optimize import minimize
 
         vector, unravel = ravel(model, fixed=self._held)
@@ -190,7 +190,7 @@ class EMSteps(Steps):
             found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
         return best["model"], best["value"], found.nfev
 
-    def _by_optimiser(self, model, value):
+    def _m_step_by_optimiser(self, model, value):
         optimiser = self._options.optimiser.fixing(self._held)
         state, paths = optimiser.init(model), optimiser.paths(model)
         for _ in range(self._options.m_iterations if paths else 0):
