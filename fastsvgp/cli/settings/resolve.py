@@ -9,7 +9,7 @@ from ...runtime.thresholds import MOST_ROWS, columns_by_default
 from ..data import images, targets
 from ..errors import UsageError
 from . import deep, periodic, qsgp
-from .defaults import BATCH_SIZE, FEW, JITTER, LAYER, MINIBATCH, Choice, choose
+from .defaults import BATCH_SIZE, INDUCING, JITTER, LAYER, MINIBATCH, Choice, choose
 from .names import NATURAL, PAIRED
 from .refusals import validate
 
@@ -131,7 +131,7 @@ def _choice(args, task, X, layers):
     )
     distinct = len(np.unique(X, axis=0)) if len(X) <= MOST_ROWS else len(X)
     requested = {"method": args.method, "inducing": args.inducing, "minibatch": minibatch}
-    return choose(task.likelihood, len(X), distinct, **requested, few=LAYER if layers else FEW)
+    return choose(task.likelihood, len(X), distinct, **requested, few=LAYER if layers else INDUCING)
 
 
 def _second_set(args, method, inducing, rows):
