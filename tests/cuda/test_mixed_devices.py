@@ -16,11 +16,10 @@ KERNELS = {
 }
 OTHERS = {  # parameters that are not arrays, and their values here
     **dict.fromkeys(
-        ["transpose", "transpose_a", "transpose_b", "add", "scale", "need_C", "positive"], False
+        ["transpose", "transpose_a", "transpose_b", "add", "scale", "need_C", "positive", "lower"],
+        False,
     ),
-    **dict.fromkeys(
-        ["overwrite_a", "overwrite_b", "overwrite_c", "overwrite_d", "overwrite_l"], False
-    ),
+    **dict.fromkeys([f"overwrite_{letter}" for letter in "abcdlw"], False),
     **dict.fromkeys(["jitter", "shift", "kl_bar", "tolerance", "beta1", "beta2", "epsilon"], 0.5),
     **dict.fromkeys(
         [

@@ -261,7 +261,7 @@ def test_a_function_in_mean_and_noise_would_be_no_bound(rng):
     g = mean + np.sqrt(var) * rng.standard_normal(DRAWS)
     logs = -0.5 * (gp.LOG_2PI + g + (1 - g) ** 2 * np.exp(-g))
     assert at_marginals > logs.mean() + max(0.5, 20 * logs.std() / np.sqrt(DRAWS))
-    with pytest.raises(ValueError, match=r"a tuple of 2 matrices .* to be independent"):
+    with pytest.raises(ValueError, match=r"a tuple of 2 matrices .* must be independent"):
         fs.elbo(shared, x, y)
 
 

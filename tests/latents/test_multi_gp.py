@@ -183,7 +183,7 @@ WRONG = {
     "a covariance that takes no lengthscales": (
         {"covariance": fs.Linear},
         TypeError,
-        "multi_gp: `covariance` is called with .*'lengthscales'",
+        "multi_gp: `covariance` is called with .*no field `lengthscales`",
     ),
     "weights": ({"weights": np.ones((N, 2))}, ValueError, "`weights`"),
     "negative weights": ({"weights": -np.ones(N)}, ValueError, "`weights`"),
