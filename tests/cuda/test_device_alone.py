@@ -96,14 +96,10 @@ def test_captured_trainings_share_memory_and_leave_none(real, rng, monkeypatch):
 def test_memory_that_runs_out_is_explained(real, rng):
     model = fs.to_device(small_model(rng, 17))
     X, Y = real.asarray(rng.standard_normal((4096, 3))), real.asarray(rng.standard_normal(4096))
-    pool = real.get_default_memory_pool()
-    pool.free_all_blocks()
-    # the total, because earlier tests may have left blocks in part
-    pool.set_limit(size=pool.total_bytes() + 8 * 17 * 4096 // 2)
-    try:
+    pool = real.cuda.MemoryPool()  # without the parts of blocks that earlier tests have left
+    pool.set_limit(size=8 * 17 * 4096 // 2)
+    with real.cuda.using_allocator(pool.malloc):
         asked, driver, message = said_of(fs.elbo_and_grad, model, X, Y)
-    finally:
-        pool.set_limit(size=0)
     assert (
         driver == "X"
         and message.endswith("`X` determines it: use smaller batches or float32")

@@ -87,7 +87,7 @@ def results_of(twin, L, W, B, bar, C, w, square):
         np.tril(twin.tril_gram(L)),
         np.tril(twin.tril_gram(L, w)),
         np.tril(twin.tril_multiply(L, full)),
-        twin.tril_multiply(L, lowers[1], lower=True),
+        twin.tril_multiply(L, lowers[1], False, True),
         twin.tril_product(B, C),
         twin.tril_product(B, C, square.copy(), True),
         twin.solve_tril(L, W, True),
@@ -99,7 +99,10 @@ def results_of(twin, L, W, B, bar, C, w, square):
 
 
 def _products_of_lowers(twin, L, W, square):
-    return twin.tril_product(L, W, lower=True), twin.tril_product(L, W, square.copy(), True, True)
+    return (
+        twin.tril_product(L, W, None, False, True),
+        twin.tril_product(L, W, square.copy(), True, True),
+    )
 
 
 def check_all(twin, rng, M, R, batch, dtype, slack=4):
