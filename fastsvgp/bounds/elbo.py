@@ -33,6 +33,7 @@ from ..records.typed import (
     Seed,
 )
 from ..runtime.edge import public_call
+from . import small_step
 from .data_term import Batch, bound_of, less_kl, sweep
 from .model_kinds import KINDS, ModelKind, kind_of
 from .posterior_passes import begin_pass
@@ -408,6 +409,7 @@ def _gradient(model, bars, likelihood_bar):
     return SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean)
 
 
+PLAIN = {"jitter", "rng"}  # options without a direction or random quantities of the posterior
 KINDS[SVGP] = ModelKind(check.svgp, begin_pass, _gradient)
 
 
@@ -421,9 +423,16 @@ def value_and_grad(model, X, Y, scale, *, weights, wrt=None, inputs=False, with_
     inputs, kind = check.flag("inputs", inputs), kind_of(model)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
     wrt = check.names(wrt, model)
+    batch = Batch(X, Y, scale, options["rng"], weights)
+    plain = not inputs and options.keys() == PLAIN
+    if plain and type(model) is SVGP and small_step.suits(model, batch, wrt):
+        kl = scale.kl if with_kl else 0.0
+        found = small_step.value_and_grad(model, batch, options["jitter"], kl)
+        if found is not None:
+            value, grad = found
+            return scale.all_reduce_gradient(check.result(value, model), restricted(grad, wrt))
     need = (*wrt, "inputs") if inputs else wrt
     layer = kind.begin(model, dtype, len(X), need, **options)
-    batch = Batch(X, Y, scale, options["rng"], weights)
     return accumulate_bound(model, layer, batch, wrt, inputs, with_kl)
 
 

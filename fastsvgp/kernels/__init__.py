@@ -126,6 +126,7 @@ from .small_whitened import (
     whitened_cotangents as whitened_cotangents,
     whitened_kl as whitened_kl,
     whitened_marginals as whitened_marginals,
+    whitened_step as whitened_step,
 )
 from .sparse_rows import (
     adagrad_rows as adagrad_rows,

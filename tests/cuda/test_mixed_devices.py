@@ -54,6 +54,11 @@ NUMBERS = {
     ("adam", "step_size"): 0.1,
     ("adagrad_rows", "step_size"): 0.1,
 }
+NUMBERS |= {
+    ("whitened_step", "covariance"): ("rbf", 1.0, 1.0),
+    ("whitened_step", "noise"): 0.5,
+    ("whitened_step", "factor"): 1.0,
+}
 NUMBERS |= {("sum_each", "factor"): 2, ("prefers_inverse", "columns"): 2}
 TUPLES = {
     ("adam", "out"): 3,

@@ -23,7 +23,7 @@ FAMILIES = {
 DIRECT_BELOW = 41  # features; from here on the form with the matrix product is faster
 # entries of a row tile of the backward pass for many features (2 MB in float64)
 TILE = 1 << 18
-_smallest = {np.dtype(t): 2 / np.sqrt(np.finfo(t).max) for t in (np.float64, np.float32)}
+SMALLEST = {np.dtype(t): 2 / np.sqrt(np.finfo(t).max) for t in (np.float64, np.float32)}
 _none = {np.dtype(t): np.empty((0, 0), t) for t in (np.float64, np.float32)}
 
 
@@ -33,15 +33,15 @@ def _scale(lengthscales, D, dtype):
     With any smaller lengthscale too, unequal points are infinitely far apart.
     """
     return np.divide(
-        1, np.maximum(lengthscales, _smallest[dtype]), out=np.empty(D, dtype), casting="same_kind"
+        1, np.maximum(lengthscales, SMALLEST[dtype]), out=np.empty(D, dtype), casting="same_kind"
     )
 
 
-def _vector(lengthscales, D, dtype):
+def vector(lengthscales, D, dtype):
     """Return lengthscales as (D,) or (1,) in the dtype; a number is clipped to its range."""
     if np.ndim(lengthscales) == 0:
         return np.array(
-            [min(max(float(lengthscales), float(_smallest[dtype])), float(np.finfo(dtype).max))],
+            [min(max(float(lengthscales), float(SMALLEST[dtype])), float(np.finfo(dtype).max))],
             dtype,
         )
     if lengthscales.shape != (D,):
@@ -78,8 +78,8 @@ def stationary(family, X1, X2, variance, lengthscales):
             FAMILIES[family],
             X1,
             X2,
-            _vector(lengthscales, D, dtype),
-            _smallest[dtype],
+            vector(lengthscales, D, dtype),
+            SMALLEST[dtype],
             variance,
             symmetric,
         )
@@ -220,8 +220,8 @@ def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
 
 
 def _small_vjp(K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K):
-    lengthscales = _vector(lengthscales, X1.shape[1], X1.dtype)
-    smallest = _smallest[X1.dtype]
+    lengthscales = vector(lengthscales, X1.shape[1], X1.dtype)
+    smallest = SMALLEST[X1.dtype]
     return small.matrix_vjp(
         K_bar, family, X1, X2, lengthscales, smallest, variance, symmetric, sides, K
     )

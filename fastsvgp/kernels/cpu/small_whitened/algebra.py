@@ -7,15 +7,15 @@ us, and a call from Python 5 us.
 import numpy as np
 from numba import njit
 
-from .common import blas, blocked
-from .common.batching import plain
-from .common.blas import N, T
-from .products import FAST
-from .triangular import lower_products
+from ..common import blas, blocked
+from ..common.batching import plain
+from ..common.blas import N, T
+from ..products import FAST
+from ..triangular import lower_products
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _copied(A):
+def copied(A):
     B = np.empty(A.shape, A.dtype)
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
@@ -24,11 +24,11 @@ def _copied(A):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _marginals(inverse, Kuf, kff, mean, tril, floor):
+def marginals(inverse, Kuf, kff, mean, tril, floor):
     M, size = Kuf.shape
-    Lam = _copied(Kuf)
+    Lam = copied(Kuf)
     blas.trmm(inverse, Lam, True, N, 1.0)
-    V = _copied(Lam)
+    V = copied(Lam)
     blas.trmm(tril, V, True, T, 1.0)
     dots, squares = np.zeros(size), np.zeros(size)
     for i in range(M):
@@ -46,13 +46,13 @@ def _marginals(inverse, Kuf, kff, mean, tril, floor):
 
 
 def whitened_marginals(inverse, Kuf, kff, mean, tril):
-    return _marginals(
+    return marginals(
         inverse, plain(Kuf), plain(kff), plain(mean), plain(tril), np.finfo(Kuf.dtype).eps
     )
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
+def cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     M, size = Lam.shape
     blas.trmm(tril, V, True, N, 1.0)
     least, largest = 0.0, 0.0
@@ -79,14 +79,14 @@ def _cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
 
 
 def whitened_cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
-    _cotangents(inverse, Lam, V, plain(mean), plain(tril), plain(a), plain(b), Lam_a, G, add)
+    cotangents(inverse, Lam, V, plain(mean), plain(tril), plain(a), plain(b), Lam_a, G, add)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _bars(tril, G, mean, Lam_a, kl_bar, need_C):
+def bars(tril, G, mean, Lam_a, kl_bar, need_C):
     M = len(tril)
     blocked.mirror(G)
-    X = _copied(G)
+    X = copied(G)
     blas.trmm(tril, X, True, T, 1.0)
     mean_bar, tril_bar = np.empty(M, G.dtype), np.zeros(G.shape, G.dtype)
     for i in range(M):
@@ -103,11 +103,11 @@ def _bars(tril, G, mean, Lam_a, kl_bar, need_C):
 
 
 def whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C):
-    return _bars(plain(tril), G, plain(mean), Lam_a, float(kl_bar), need_C)
+    return bars(plain(tril), G, plain(mean), Lam_a, float(kl_bar), need_C)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _kl(mean, tril):
+def kl(mean, tril):
     total = -float(len(mean))
     for i in range(len(mean)):
         x = np.float64(mean[i])
@@ -120,4 +120,4 @@ def _kl(mean, tril):
 
 
 def whitened_kl(mean, tril):
-    return _kl(plain(mean), plain(tril))
+    return kl(plain(mean), plain(tril))

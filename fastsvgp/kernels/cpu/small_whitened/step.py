@@ -1,0 +1,151 @@
+"""A whole training step of a small whitened SVGP with Gaussian noise, in three compiled calls.
+
+Gaussian noise makes the cotangents of a datum a function of that datum alone. So everything between
+L^-1 and the M x M sums is one function of a range of rows: ranges run on several threads, and each
+returns sums of its own. The formulas are those of ``posteriors.whitened_pass``, in the Gram form,
+and of ``gaussian_terms``.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..common import blas, blocked
+from ..common.batching import plain
+from ..common.blas import N, T
+from ..common.thread_pool import over_rows
+from ..pairwise import FAMILIES, SMALLEST, small, vector
+from ..pairwise.tiles import RBF, jit
+from . import algebra
+
+LOG_2PI = math.log(2 * math.pi)
+# nanoseconds of work: sums of their own cost ranges more than a hand-over
+SERIAL_BELOW = 150_000
+
+
+class Stationary(NamedTuple):
+    """A stationary covariance: ``lengthscales`` (D,) or (1,), the least of them, and the roundoff.
+
+    ``floor`` is the least ratio of a marginal variance to the variance.
+    """
+
+    family: int
+    variance: Any
+    lengthscales: Any
+    smallest: Any
+    floor: Any
+
+
+class Posterior(NamedTuple):
+    """Whitened mean (M,) and lower factor (M, M)."""
+
+    mean: Any
+    tril: Any
+
+
+class Data(NamedTuple):
+    """Inputs (N, D), targets (N,), the variance of their noise, and the factor of their terms."""
+
+    X: Any
+    Y: Any
+    noise: Any
+    factor: Any
+
+
+@jit
+def _prior(k, Z, jitter):
+    """Return Kuu, L^-1, and 0, or one plus the row in which the factorisation failed."""
+    Kuu = small.matrix(k.family, Z, Z, k.lengthscales, k.smallest, k.variance, True)
+    L = np.zeros(Kuu.shape, Kuu.dtype)
+    for i in range(len(L)):
+        for j in range(i + 1):
+            L[i, j] = Kuu[i, j]
+        L[i, i] += jitter
+    info = blocked.cholesky(L)
+    if info == 0:
+        blocked.inverse(L)
+    return Kuu, L, info
+
+
+@jit
+def _contracted(K_bar, k, Z, X, symmetric, K):
+    """Contract a cotangent of K as ``pairwise`` does: only an RBF makes use of K itself."""
+    known = K if k.family == RBF else np.empty((0, 0), K.dtype)
+    return small.matrix_vjp(
+        K_bar, k.family, Z, X, k.lengthscales, k.smallest, k.variance, symmetric,
+        2 if symmetric else 1, known,
+    )  # fmt: skip
+
+
+@jit
+def _gaussian(y, f, var, noise, factor):
+    """Replace the marginals by their cotangents; return the sum of (y - f)^2 + var."""
+    total, of_mean, of_var = 0.0, f.dtype.type(factor / noise), f.dtype.type(-0.5 * factor / noise)
+    for j in range(len(y)):
+        residual = y[j] - f[j]
+        total += np.float64(residual * residual + var[j])
+        f[j], var[j] = residual * of_mean, of_var
+    return total
+
+
+@jit
+def _rows(start, stop, k, Z, data, inverse, q):
+    """Return sums over a range of rows: (y - f)^2 + var, clamped, Lam a, G, those through Kuf."""
+    X, Y, M = data.X[start:stop], data.Y[start:stop], len(Z)
+    Kuf = small.matrix(k.family, Z, X, k.lengthscales, k.smallest, k.variance, False)
+    kff = np.full(stop - start, k.variance)
+    Lam, V, f, var, raised = algebra.marginals(inverse, Kuf, kff, q.mean, q.tril, k.floor)
+    squares = _gaussian(Y, f, var, data.noise, data.factor)
+    Lam_a, G = np.zeros(M, Z.dtype), np.zeros((M, M), Z.dtype)
+    algebra.cotangents(inverse, Lam, V, q.mean, q.tril, f, var, Lam_a, G, False)
+    total, by_feature, Z_bar, _, _ = _contracted(V, k, Z, X, False, Kuf)
+    return squares, raised, Lam_a, G, total, by_feature, Z_bar
+
+
+@jit
+def _parameters(k, Z, Kuu, inverse, q, Lam_a, G, kl_bar):
+    """Return the KL divergence, the cotangents of the posterior, and those through Kuu."""
+    mean_bar, tril_bar, C = algebra.bars(q.tril, G, q.mean, Lam_a, kl_bar, True)
+    blocked.mirror(C)
+    blas.trmm(inverse, C, True, T, -0.5)
+    blas.trmm(inverse, C, False, N, 1.0)
+    blocked.mirror(C)
+    return algebra.kl(q.mean, q.tril), mean_bar, tril_bar, _contracted(C, k, Z, Z, True, Kuu)
+
+
+def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar):
+    family, variance, lengthscales = covariance
+    dtype, (B, D), M = Z.dtype, X.shape, len(Z)
+    number = dtype.type
+    k = Stationary(
+        FAMILIES[family], number(variance), vector(lengthscales, D, dtype), SMALLEST[dtype],
+        np.finfo(dtype).eps,
+    )  # fmt: skip
+    Z, q = plain(Z), Posterior(plain(mean), plain(tril))
+    data = Data(plain(X), plain(Y), float(noise), float(factor))
+    Kuu, inverse, info = _prior(k, Z, number(jitter))
+    if info:
+        return None
+    work = M * B * (1.7 + 0.21 * D + 0.12 * M) * (dtype.itemsize / 8)  # in nanoseconds, roughly
+    first, *others = over_rows(
+        _rows, B, work, k, Z, data, inverse, q, chunks=1, serial_below=SERIAL_BELOW
+    )
+    squares, raised, Lam_a, G, total, by_feature, Z_bar = first
+    for more in others:
+        squares, raised, total = squares + more[0], raised + more[1], total + more[4]
+        for ours, part in zip((Lam_a, G, by_feature, Z_bar), (*more[2:4], *more[5:]), strict=True):
+            ours += part
+    if raised:
+        return None
+    kl, mean_bar, tril_bar, of_Kuu = _parameters(k, Z, Kuu, inverse, q, Lam_a, G, float(kl_bar))
+    s = data.noise
+    value = -0.5 * data.factor * (B * (LOG_2PI + math.log(s)) + squares / s)
+    noise_bar = number(-0.5 * data.factor * (B - squares / s) / s)
+    variance_bar = number((total + of_Kuu[0]) / float(k.variance) - 0.5 * data.factor * B / s)
+    by_feature = (by_feature + of_Kuu[1]) * of_Kuu[4]
+    lengthscales_bar = (
+        number(by_feature.sum()) if np.ndim(lengthscales) == 0 else by_feature.astype(dtype)
+    )
+    Z_bar += of_Kuu[2]
+    return value, kl, (variance_bar, lengthscales_bar), Z_bar, (mean_bar, tril_bar), noise_bar

@@ -1,0 +1,186 @@
+"""The compiled step of small models equals the pass of a layer, which serves all others."""
+
+import warnings
+
+import numpy as np
+import pytest
+from support.rank_problems import on_ranks
+
+import fastsvgp as fs
+from fastsvgp.bounds import small_step
+from fastsvgp.kernels.cpu.small_whitened import step
+from fastsvgp.records import leaves
+
+COVARIANCES = (fs.RBF, fs.Matern12, fs.Matern32, fs.Matern52)
+TOLERANCE = {"float64": 1e-13, "float32": 2e-5}
+each_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
+
+
+def problem(rng, covariance=fs.RBF, M=6, N=9, D=2, shared=False, dtype="float64"):
+    lengthscales = 1.1 if shared else np.linspace(0.8, 1.6, D).astype(dtype)
+    W = np.tril(0.3 * rng.standard_normal((M, M))) + np.eye(M)
+    q = fs.Whitened(rng.standard_normal(M).astype(dtype), W.astype(dtype))
+    Z = 2 * rng.standard_normal((M, D)).astype(dtype)
+    X, Y = rng.standard_normal((N, D)).astype(dtype), rng.standard_normal(N).astype(dtype)
+    return fs.SVGP(covariance(1.3, lengthscales), Z, q, fs.Gaussian(0.2)), X, Y
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Count the compiled steps that gave a result."""
+    found, compiled = [], small_step.value_and_grad
+
+    def counted(*args):
+        result = compiled(*args)
+        found.append(result is not None)
+        return result
+
+    monkeypatch.setattr(small_step, "value_and_grad", counted)
+    return found
+
+
+def general(call, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(small_step, "suits", lambda *given: False)
+        return call()
+
+
+def assert_equal_steps(call, monkeypatch, dtype="float64"):
+    (value, grad), (other, rest) = call(), general(call, monkeypatch)
+    np.testing.assert_allclose(value, other, rtol=TOLERANCE[dtype])
+    for (path, _, ours), (_, _, theirs) in zip(leaves(grad), leaves(rest), strict=True):
+        assert type(ours) is type(theirs) and np.shape(ours) == np.shape(theirs), path
+        if ours is not None:
+            assert ours.dtype == theirs.dtype, path
+            scale = max(1.0, np.abs(theirs).max())
+            np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype])
+
+
+@each_dtype
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_every_covariance(rng, monkeypatch, steps, covariance, shared, dtype):
+    model, X, Y = problem(rng, covariance, shared=shared, dtype=dtype)
+    assert_equal_steps(lambda: fs.elbo_and_grad(model, X, Y, num_data=40), monkeypatch, dtype=dtype)
+    assert steps == [True]
+
+
+@pytest.mark.parametrize("M, N, D", [(1, 1, 1), (1, 7, 3), (7, 1, 2), (33, 65, 5), (3, 1000, 40)])
+def test_odd_shapes(rng, monkeypatch, steps, M, N, D):
+    model, X, Y = problem(rng, M=M, N=N, D=D)
+    assert_equal_steps(lambda: fs.elbo_and_grad(model, X, Y), monkeypatch)
+    assert steps == [True]
+
+
+@each_dtype
+def test_ranges_of_rows_on_several_threads(rng, monkeypatch, steps, dtype):
+    model, X, Y = problem(rng, M=20, N=83, dtype=dtype)
+    monkeypatch.setattr(step, "SERIAL_BELOW", 1)
+    before = fs.get_num_threads()
+    fs.set_num_threads(3)
+    try:
+        assert_equal_steps(
+            lambda: fs.elbo_and_grad(model, X, Y, jitter=1e-3), monkeypatch, dtype=dtype
+        )
+    finally:
+        fs.set_num_threads(before)
+    assert steps == [True]
+
+
+@pytest.mark.parametrize(
+    "wrt", [("covariance.variance",), ("inducing", "posterior"), ("covariance", "likelihood")]
+)
+def test_named_fields(rng, monkeypatch, steps, wrt):
+    model, X, Y = problem(rng)
+    assert_equal_steps(lambda: fs.elbo_and_grad(model, X, Y, wrt=wrt), monkeypatch)
+    assert steps == [True]
+
+
+def test_the_data_term_has_no_divergence(rng, monkeypatch, steps):
+    model, X, Y = problem(rng)
+    assert_equal_steps(lambda: fs.data_term_and_grad(model, X, Y, num_data=40), monkeypatch)
+    assert steps == [True]
+
+
+def test_arrays_in_any_order(rng, monkeypatch, steps):
+    model, X, Y = problem(rng)
+    turned = fs.replace_at(
+        model, "posterior.scale_tril", np.asfortranarray(model.posterior.scale_tril)
+    )
+    turned = fs.replace(turned, inducing=np.asfortranarray(model.inducing))
+    wide = np.repeat(X, 2, axis=1)[:, ::2]
+    value, grad = fs.elbo_and_grad(turned, wide, np.repeat(Y, 2)[::2])
+    expected, rest = fs.elbo_and_grad(model, X, Y)
+    assert value == expected and steps == [True, True]
+    for (path, _, ours), (_, _, theirs) in zip(leaves(grad), leaves(rest), strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=path)
+
+
+def test_what_is_above_the_diagonal_of_the_factor_is_not_read(rng, steps):
+    model, X, Y = problem(rng)
+    W = model.posterior.scale_tril
+    filled = fs.replace_at(model, "posterior.scale_tril", W + np.triu(np.full(W.shape, 1e3), 1))
+    (value, grad), (other, rest) = (fs.elbo_and_grad(m, X, Y) for m in (model, filled))
+    assert value == other and steps == [True, True]
+    np.testing.assert_array_equal(grad.posterior.scale_tril, rest.posterior.scale_tril)
+    assert not np.triu(grad.posterior.scale_tril, 1).any()
+
+
+def test_repeated_inducing_inputs_are_refused_as_ever(rng, steps):
+    model, X, Y = problem(rng)
+    model.inducing[3] = model.inducing[1]
+    with pytest.raises(fs.NotPositiveDefinite, match="are the same inputs"):
+        fs.elbo_and_grad(model, X, Y, jitter=0.0)
+    assert steps == [False]
+
+
+def test_clamped_variances_are_reported_by_the_pass_of_a_layer(rng, monkeypatch, steps):
+    model, _, Y = problem(rng, M=6, N=6)
+    sure = fs.replace_at(model, "posterior.scale_tril", 1e-12 * np.eye(6))
+    X = model.inducing.copy()
+
+    def call():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return fs.elbo_and_grad(sure, X, Y, jitter=1e-16)
+
+    assert_equal_steps(call, monkeypatch)
+    assert steps == [False]
+
+
+def test_ranks_share_the_divergence(rng, monkeypatch, steps):
+    model, X, Y = problem(rng, N=11)
+    expected, rest = fs.elbo_and_grad(model, X, Y, num_data=33)
+
+    def rank(group):
+        return fs.elbo_and_grad(model, X, Y, num_data=33, group=group)
+
+    for value, grad in on_ranks(2, rank):
+        np.testing.assert_allclose(value, expected, rtol=1e-13)
+        np.testing.assert_allclose(grad.inducing, rest.inducing, atol=1e-12)
+    assert steps == [True] * 3
+
+
+def test_other_models_take_the_pass_of_a_layer(rng, steps):
+    model, X, Y = problem(rng)
+    M = len(model.inducing)
+    others = [
+        fs.replace(model, covariance=model.covariance + fs.Constant(0.1)),
+        fs.replace(model, likelihood=fs.StudentT(0.5)),
+        fs.replace(model, mean=fs.ConstantMean(0.5)),
+        fs.replace(model, posterior=fs.Marginal(np.zeros(M), np.eye(M))),
+        fs.replace(model, posterior=fs.Whitened(np.zeros((1, M)), np.eye(M)[None])),
+    ]
+    for other in others:
+        fs.elbo_and_grad(other, X, Y[:, None] if other.posterior.mean.ndim > 1 else Y)
+    fs.elbo_and_grad(model, X, Y, weights=np.ones(len(Y)))
+    fs.elbo_and_grad(model, X, Y, inputs=True)
+    fs.elbo_and_grad(model, X, Y, wrt=("posterior",))
+    assert steps == []
+
+
+def test_nan_is_named(rng, steps):
+    model, X, Y = problem(rng)
+    Y[2] = np.nan
+    with pytest.raises(ValueError, match="`Y`"):
+        fs.elbo_and_grad(model, X, Y)
