@@ -23,14 +23,14 @@ def suits(model, batch, wrt):
 
     It computes all gradients: a pass that omits those through Kuu takes less time without it.
     """
-    X, Z, mean = batch.X, model.inducing, model.posterior.mean
+    X, Z = batch.X, model.inducing
     if not (
         type(model.posterior) is Whitened
         and type(model.likelihood) is Gaussian
         and type(model.covariance) in STATIONARY
         and type(Z) is type(X) is np.ndarray
         and batch.weights is model.mean is None
-        and mean.ndim == batch.Y.ndim == 1
+        and model.posterior.mean.ndim == batch.Y.ndim == 1
         and any(name.startswith(("covariance", "inducing")) for name in wrt)
     ):
         return False

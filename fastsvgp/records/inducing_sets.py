@@ -83,7 +83,8 @@ class naming_repeated:
                 f"`{twice[0]}` and `{twice[1]}` are the same inputs: move or remove one of them, or"
                 " raise `jitter`. "
             )
-            error.args = (same + error.args[0],)
+            why = error.args[0]
+            error.args = (same + why[0].upper() + why[1:],)
 
 
 def repeated(inducing, called="inducing"):
