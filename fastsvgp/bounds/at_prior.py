@@ -9,8 +9,8 @@ from ..covariances import Covariance
 from ..posteriors import DecoupledWeights, Marginal, Whitened
 from ..posteriors.base import PosteriorT, identities, prior_factor
 from ..posteriors.dual_sites import DualTying
+from ..posteriors.gaussian_factor import GaussianFactor
 from ..posteriors.orthogonal import OrthogonalSets
-from ..posteriors.whitened_pass import GaussianFactor
 from ..records import leaves, private_record, replace
 from ..records.inducing_sets import naming_repeated, stacked
 from ..records.typed import Array, Record

@@ -8,7 +8,7 @@ from .. import check, kernels
 from ..posteriors import AbsorbedDualSites, DualSites, LikelihoodForm, Marginal, Posterior, Whitened
 from ..posteriors.base import PriorFactor, add_to_diagonals
 from ..posteriors.dual_sites import DualTying, factors
-from ..posteriors.whitened_pass import GaussianFactor
+from ..posteriors.gaussian_factor import GaussianFactor
 from ..records import replace
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Record

@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import kernels
 from ..bounds.posterior_passes import layer_pass
-from ..posteriors.whitened_pass import GaussianFactor
+from ..posteriors.gaussian_factor import GaussianFactor
 from ..records import Marginals
 from ..runtime import tuning
 from .latent_pass import LatentPass

@@ -12,9 +12,9 @@ from ..covariances import RBF, Covariance
 from ..likelihoods import Likelihood
 from ..means import IdentityMean, LinearMean
 from ..posteriors import LikelihoodForm, Posterior, Relaxed, Whitened
+from ..posteriors.gaussian_factor import GaussianFactor
 from ..posteriors.orthogonal import OrthogonalSets
 from ..posteriors.pseudo_targets import PseudoData, with_noise
-from ..posteriors.whitened_pass import GaussianFactor
 from ..records import is_record, leaves, replace_at, tree_map
 from ..records.typed import ArrayLike, Seed
 from ..runtime import devices

@@ -13,7 +13,7 @@ from .. import kernels
 from ..records import leaf, record, replace
 from ..records.typed import Array
 from .base import gaussian_draws, solve_vectors, wanted
-from .whitened_pass import GaussianFactor
+from .gaussian_factor import GaussianFactor
 
 
 @record

@@ -5,7 +5,7 @@ from typing import ClassVar
 from ..records import leaf, record
 from ..records.typed import Array
 from .base import gaussian_draws, path_weights_of_whitened
-from .whitened_pass import GaussianFactor
+from .gaussian_factor import GaussianFactor
 
 
 @record

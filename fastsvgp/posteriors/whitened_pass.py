@@ -46,64 +46,25 @@ If ``kernels.prefers_inverse``, products with an explicit L^-1 (M^3 / 3) replace
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import kernels
-from ..records import Marginals, record, replace
+from ..records import Marginals
 from .base import (
     Bars,
     CholeskyPass,
     Joint,
-    Posterior,
     Projection,
     add_to_diagonals,
-    check_vector_and_matrix,
     gradient,
     raise_to_floor,
     wanted,
 )
+from .common_cotangents import CommonSums, common_row
 
 SMALL = 8e6  # M^2 (M + B): below it BLAS uses one thread, and calls from Python dominate
-LONG_FROM = 4  # data per inducing input and output
-
-
-@record
-class GaussianFactor(Posterior):
-    """Base of posteriors with a mean and a lower factor; whitening can involve L = chol(Kuu)."""
-
-    natural_fields = ("mean", "scale_tril")
-    starts_at_prior = True
-    whitening_is_fixed: ClassVar[bool] = True  # the whitened parameters do not depend on L
-
-    def check_size(self, M):
-        return check_vector_and_matrix(self, M)
-
-    def start_from(self, prior, columns=0, need=()):
-        """Begin a pass in the form that is fastest for what will be pulled."""
-        size, needs_Kuf = self.mean.size, wanted(need, "Kuf", "blocks")
-        if needs_Kuf and SmallWhitenedPass.suits(self, prior, columns):
-            form = SmallWhitenedPass
-        elif needs_Kuf and columns > LONG_FROM * size:
-            form = LongWhitenedPass
-        elif "natural_step" in need or 2 * columns > 3 * size:
-            form = GramWhitenedPass
-        else:
-            form = BatchWhitenedPass
-        return form(self, prior, columns, need)
-
-    def whitened(self, L):
-        """``(m', W')`` (..., M), (..., M, M) of v = L^-1 u."""
-        return self.mean, self.scale_tril
-
-    def whitened_vjp(self, work, mean_bar, tril_bar, C):
-        """Cotangents of the fields from m'_bar, W'_bar; adds those of L to C unless C is None."""
-        return mean_bar, tril_bar
-
-    def unwhitened(self, L, mean, tril):
-        """The posterior with these ``whitened`` parameters. Overwrites ``tril``."""
-        return replace(self, mean=mean, scale_tril=tril)
 
 
 class Rows(NamedTuple):
@@ -126,7 +87,7 @@ class Residuals:
     owns: bool
 
 
-class WhitenedPass(CholeskyPass):
+class WhitenedPass(CommonSums, CholeskyPass):
     """Base of the passes. Forms sum over chunks in ``pull``; ``_whitened_bars`` uses the sums.
 
     L : (M, M); means : (P, M); trils : (P, M, M)
@@ -145,7 +106,7 @@ class WhitenedPass(CholeskyPass):
         self.means, self.trils = mean.reshape(-1, M), tril.reshape(-1, M, M)
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self._set_needs(natural)
-        self.Lam_a = None
+        self.needs_Lam_bar, self.Lam_a = self.need_Kuf, None
 
     def _whitened(self):
         """The whitened mean and factor."""
@@ -214,17 +175,29 @@ class WhitenedPass(CholeskyPass):
         Lam, first = rows.Lam, self.Lam_a is None
         P, (M, N) = len(self.means), Lam.shape
         a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
-        if first and not (P == 1 and self.need_Kuf):
+        if first and not (P == 1 and self.needs_Lam_bar):
             self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
-        if not self.need_Kuf:
+        if not self.needs_Lam_bar:
             self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
-        Lam_bar = self._sum_rows(rows, a, b2, first)
+        common = common_row(b2)
+        if common is None:
+            Lam_bar = self._sum_rows(rows, a, b2)
+        else:
+            Lam_bar = self._sum_common_rows(rows, a, *common)
         rows.Lam = rows.V = None
         return self._Kuf_bar(Lam_bar) if self.need_Kuf else None
 
-    def _sum_rows(self, rows, a, b2, first):
+    def _sum_rows(self, rows, a, b2):
         """Add a chunk of rows to the M x M sums; return Lam_bar (M, N) if Kuf_bar is needed."""
         raise NotImplementedError
+
+    def _sum_common_rows(self, rows, a, c, w2):
+        """Do the same for b2 = c w2'."""
+        Lam_bar = self._common_Lam_bar(rows, a, c, w2) if self.needs_Lam_bar else None
+        rows.V = None
+        if self.sum_trils or self.need_Kuu:
+            self._add_grams(rows.Lam, c, w2, rows.owns)
+        return Lam_bar
 
     def _Lam_bar(self, V, Lam, a, b2, scaled=False):
         """The cotangent of Lam, in the memory of V[0], summed over outputs; adds Lam a to the sums.
@@ -281,29 +254,48 @@ class BatchWhitenedPass(WhitenedPass):
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
+        self.needs_Lam_bar = self.need_Kuf or self.need_Kuu
         self.tril_bar = self.C = None
 
-    def _sum_rows(self, rows, a, b2, first):
+    def _sum_rows(self, rows, a, b2):
         Lam, V = rows.Lam, rows.V
-        if first:
-            self.tril_bar = kernels.empty(self.trils.shape, Lam) if self.sum_trils else None
-            self.C = kernels.empty(self.L.shape, Lam) if self.need_Kuu else None
         if self.sum_trils:
+            first = self.tril_bar is None
+            self.tril_bar = kernels.empty(self.trils.shape, Lam) if first else self.tril_bar
             for p, out in enumerate(self.tril_bar):
                 kernels.scale_columns(V[p], b2[p], out=V[p])
                 kernels.tril_product(Lam, V[p], out=out, add=not first)
-        if not self.need_Kuf:
+        if not self.needs_Lam_bar:
             return None
-        Lam_bar = self._Lam_bar(V, Lam, a, b2, scaled=self.sum_trils)
+        return self._with_C(self._Lam_bar(V, Lam, a, b2, scaled=self.sum_trils), Lam)
+
+    def _common_Lam_bar(self, rows, a, c, w2):
+        return self._with_C(super()._common_Lam_bar(rows, a, c, w2), rows.Lam)
+
+    def _with_C(self, Lam_bar, Lam):
+        """Add the terms of these rows to C, and return ``Lam_bar``."""
         if self.need_Kuu:
+            first = self.C is None
+            self.C = kernels.empty(self.L.shape, Lam) if first else self.C
             kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
         return Lam_bar
 
     def _whitened_bars(self, kl_bar):
+        if self.G is not None:
+            self._add_common_bars()
         if self.sum_trils:
             for bar, W in zip(self.tril_bar, self.trils, strict=True):
                 kernels.tril_update(bar, W, kl_bar, out=bar)
         return self._mean_bar(kl_bar), self.tril_bar, self.C
+
+    def _add_common_bars(self):
+        """Add the lower triangles of G W to the gradients of the factors."""
+        if self.tril_bar is None:
+            self.tril_bar = np.zeros(self.trils.shape, self.L.dtype, like=self.L)
+        for bar, W, G in zip(self.tril_bar, self.trils, self.G, strict=True):
+            WG = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=True)
+            bar += WG.T
+        self.G = None
 
 
 class GramWhitenedPass(WhitenedPass):
@@ -311,10 +303,10 @@ class GramWhitenedPass(WhitenedPass):
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
-        self.keeps_V, self.G, self.C = self.need_Kuf, None, None
+        self.keeps_V, self.C = self.need_Kuf, None
 
-    def _sum_rows(self, rows, a, b2, first):
-        Lam, last = rows.Lam, len(self.means) - 1
+    def _sum_rows(self, rows, a, b2):
+        Lam, last, first = rows.Lam, len(self.means) - 1, self.G is None
         Lam_bar = self._Lam_bar(rows.V, Lam, a, b2) if self.need_Kuf else None
         if self.sum_trils or self.need_Kuu:
             self.G = kernels.empty(self.trils.shape, Lam) if first else self.G
@@ -396,6 +388,9 @@ class LongWhitenedPass(GramWhitenedPass):
             if p:
                 kernels.add_scaled(V[0], E, 1.0)
         return V[0]
+
+    def _common_Lam_bar(self, rows, a, c, w2):
+        return self._Lam_bar(rows.V, rows.Lam, a, c[:, None] * w2)
 
     def _Kuf_bar(self, Lam_bar):
         return Lam_bar  # E already includes L^-T

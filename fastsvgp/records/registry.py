@@ -35,7 +35,7 @@ OURS = {
     "Falls": "optim.moving_average",
     "Gamma": "likelihoods.gamma",
     "Gaussian": "likelihoods.gaussian",
-    "GaussianFactor": "posteriors.whitened_pass",
+    "GaussianFactor": "posteriors.gaussian_factor",
     "HeteroskedasticGaussian": "likelihoods.two_functions.gaussian",
     "HeteroskedasticNegativeBinomial": "likelihoods.two_functions.negative_binomial",
     "IdentityMean": "means",

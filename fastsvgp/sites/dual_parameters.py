@@ -23,7 +23,7 @@ from ..bounds.posterior_passes import layer_pass
 from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods.layout import laid_out
 from ..posteriors.dual_sites import DualTying
-from ..posteriors.whitened_pass import GaussianFactor
+from ..posteriors.gaussian_factor import GaussianFactor
 from ..records import Marginals, leaf, record
 from ..records.typed import Array, ArrayLike, Record, Seed
 from ..runtime import deferred_checks

@@ -33,7 +33,7 @@ from ..optim.natural.rows import row_numbers
 from ..optim.natural.sites import SiteWalk
 from ..posteriors.base import PriorFactor
 from ..posteriors.dual_sites import DualTying, WhitenedState
-from ..posteriors.whitened_pass import GaussianFactor
+from ..posteriors.gaussian_factor import GaussianFactor
 from ..records import replace
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import ArrayLike, RecordT, Rows, Seed

@@ -18,7 +18,7 @@ from ...latents.mixing import Mixing
 from ...latents.model import MultiGP, checked, counts_of, layers_of, naming_latent
 from ...posteriors.base import PriorFactor
 from ...posteriors.dual_sites import DualTying
-from ...posteriors.whitened_pass import GaussianFactor
+from ...posteriors.gaussian_factor import GaussianFactor
 from ...records import Marginals, replace, tree_map
 from ...records.inducing_sets import naming_repeated
 from ...runtime.edge import run

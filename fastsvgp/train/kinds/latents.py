@@ -4,8 +4,8 @@ from functools import partial
 
 from ... import models
 from ...latents.model import MultiGP, checked
+from ...posteriors.gaussian_factor import GaussianFactor
 from ...posteriors.placed import placed
-from ...posteriors.whitened_pass import GaussianFactor
 from .svgp import minibatch_training
 
 models.register(MultiGP, fit=partial(minibatch_training, checked=checked))
