@@ -2,8 +2,7 @@
 
 Hensman et al. 2013, 2015; handbook, "Non-Gaussian likelihoods". The code below follows the
 equation: the layer's pass computes covariance blocks and marginals, the likelihood the expected log
-densities, and cotangents return in reverse order. A batch is processed in minibatch chunks
-(``data_term``); every M x M quantity is a sum over chunks.
+densities, and cotangents return in reverse order. Batches are processed in chunks (``data_term``).
 """
 
 from typing import Literal, Unpack, overload
@@ -394,8 +393,8 @@ def kl_term_and_grad(
     layer = begin_pass(given, dtype, need=tuple(need), jitter=jitter, rng=rng, **random)
     kl, bars = layer.kl(), layer.finish(1.0)
     of_Kuu = bars if through else tree_map(_zero, given)
-    likelihood_bar = tree_map(_zero, given.likelihood)
-    grad = SVGP(of_Kuu.covariance, of_Kuu.inducing, bars.posterior, likelihood_bar, bars.mean)
+    zeros = tree_map(_zero, given.likelihood)
+    grad = SVGP(of_Kuu.covariance, of_Kuu.inducing, bars.posterior, zeros, bars.mean)
     return check.result(kl, given), restricted(grad, wrt)
 
 
@@ -404,12 +403,10 @@ def _zero(value):
 
 
 def _gradient(model, bars, likelihood_bar):
-    if bars is None:
-        return SVGP(None, None, None, likelihood_bar)
-    return SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean)
+    covariance, inducing, posterior, mean = bars or (None,) * 4
+    return SVGP(covariance, inducing, posterior, likelihood_bar, mean)
 
 
-PLAIN = {"jitter", "rng"}  # options without a direction or random quantities of the posterior
 KINDS[SVGP] = ModelKind(check.svgp, begin_pass, _gradient)
 
 
@@ -424,15 +421,9 @@ def value_and_grad(model, X, Y, scale, *, weights, wrt=None, inputs=False, with_
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
     wrt = check.names(wrt, model)
     batch = Batch(X, Y, scale, options["rng"], weights)
-    plain = not inputs and options.keys() == PLAIN
-    if plain and type(model) is SVGP and small_step.suits(model, batch, wrt):
-        kl = scale.kl if with_kl else 0.0
-        found = small_step.value_and_grad(model, batch, options["jitter"], kl)
-        if found is not None:
-            value, grad = found
-            return scale.all_reduce_gradient(check.result(value, model), restricted(grad, wrt))
-    need = (*wrt, "inputs") if inputs else wrt
-    layer = kind.begin(model, dtype, len(X), need, **options)
+    if not inputs and (found := small_step.bound(model, batch, wrt, with_kl, **options)):
+        return scale.all_reduce_gradient(*found)
+    layer = kind.begin(model, dtype, len(X), (*wrt, "inputs") if inputs else wrt, **options)
     return accumulate_bound(model, layer, batch, wrt, inputs, with_kl)
 
 

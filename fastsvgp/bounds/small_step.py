@@ -2,7 +2,8 @@
 
 At M = 20 the arithmetic of a step takes 50 us, and the passes of a layer, which serve every
 covariance, posterior and likelihood, take 200 us. So the commonest model has a way of its own: one
-whitened posterior, a stationary covariance of arrays, and Gaussian noise.
+whitened posterior, a stationary covariance of arrays, and Gaussian noise. Of the time of the
+passes a step then takes 0.45 at (M, B) = (4, 8), 0.49 at (20, 100), 0.65 at (100, 256).
 """
 
 import numpy as np
@@ -12,45 +13,28 @@ from ..covariances.stationary import RBF, Matern12, Matern32, Matern52
 from ..likelihoods.gaussian import Gaussian
 from ..posteriors.whitened import Whitened
 from ..posteriors.whitened_pass import SMALL
+from ..records import restricted
 from .data_term import chunk_numbers
 
 FEATURES = 40  # the most columns whose distances are computed by differences
 STATIONARY = frozenset((RBF, Matern12, Matern32, Matern52))
 
 
-def suits(model, batch, wrt):
-    """Return whether ``value_and_grad`` serves this checked model and ``Batch``.
+def bound(model, batch, wrt, with_kl, *, jitter, rng, **more):
+    """Compute ``(value, grad)`` of this rank for a checked model and ``Batch``.
 
-    It computes all gradients: a pass that omits those through Kuu takes less time without it.
+    Returns None where a pass must do it: for models of another kind, for a Kuu that is not positive
+    definite and marginal variances that were clamped, which a pass reports, and for fields that do
+    not depend on Kuu, whose gradients alone take less time there.
     """
-    X, Z = batch.X, model.inducing
-    if not (
-        type(model.posterior) is Whitened
-        and type(model.likelihood) is Gaussian
-        and type(model.covariance) in STATIONARY
-        and type(Z) is type(X) is np.ndarray
-        and batch.weights is model.mean is None
-        and model.posterior.mean.ndim == batch.Y.ndim == 1
-        and any(name.startswith(("covariance", "inducing")) for name in wrt)
-    ):
-        return False
-    M, (N, D) = len(Z), X.shape
-    numbers, columns = chunk_numbers(X)
-    one_chunk = N <= max(columns, numbers // M)
-    return 0 < N and one_chunk and M * M * (M + N) < SMALL and D <= FEATURES
-
-
-def value_and_grad(model, batch, jitter, kl):
-    """Compute the data term less ``kl`` times the KL divergence, and its gradient in all fields.
-
-    Returns None where the pass of a layer must say what is wrong: a Kuu that is not positive
-    definite, or marginal variances that were clamped.
-    """
-    covariance, q, dtype = model.covariance, model.posterior, model.inducing.dtype
+    if more or not (_is_plain(model, batch) and _is_small(model, batch) and _through_Kuu(wrt)):
+        return None
+    covariance, q, likelihood = model.covariance, model.posterior, model.likelihood
+    X, kl = batch.X, batch.scale.kl if with_kl else 0.0
     found = kernels.whitened_step(
-        (covariance.family, covariance.variance, covariance.lengthscales),
-        model.inducing, batch.X, batch.Y, q.mean, q.scale_tril, model.likelihood.variance,
-        check.jitter_amount(jitter, dtype), batch.scale.factor(len(batch.X)), -kl,
+        (covariance.family, covariance.variance, covariance.lengthscales), model.inducing,
+        X, batch.Y, q.mean, q.scale_tril, likelihood.variance,
+        check.jitter_amount(jitter, X.dtype), batch.scale.factor(len(X)), -kl,
     )  # fmt: skip
     if found is None:
         return None
@@ -58,4 +42,27 @@ def value_and_grad(model, batch, jitter, kl):
     grad = type(model)(
         type(covariance)(*of_covariance), Z_bar, Whitened(*of_q), Gaussian(noise_bar)
     )
-    return data - kl * divergence, grad
+    return check.result(data - kl * divergence, model), restricted(grad, wrt)
+
+
+def _is_plain(model, batch):
+    return (
+        type(getattr(model, "posterior", None)) is Whitened
+        and type(model.likelihood) is Gaussian
+        and type(model.covariance) in STATIONARY
+        and type(model.inducing) is type(batch.X) is np.ndarray
+        and batch.weights is model.mean is None
+        and model.posterior.mean.ndim == batch.Y.ndim == 1
+    )
+
+
+def _is_small(model, batch):
+    """Return whether the batch is one chunk, and the passes would use ``SmallWhitenedPass``."""
+    M, (N, D) = model.posterior.mean.size, batch.X.shape
+    numbers, columns = chunk_numbers(batch.X)
+    one_chunk = 0 < N <= max(columns, numbers // M)
+    return one_chunk and M * M * (M + N) < SMALL and D <= FEATURES
+
+
+def _through_Kuu(wrt):
+    return any(name.startswith(("covariance", "inducing")) for name in wrt)

@@ -7,6 +7,7 @@ import pytest
 from support.rank_problems import on_ranks
 
 import fastsvgp as fs
+from fastsvgp import kernels
 from fastsvgp.bounds import small_step
 from fastsvgp.kernels.cpu.small_whitened import step
 from fastsvgp.records import leaves
@@ -28,20 +29,20 @@ def problem(rng, covariance=fs.RBF, M=6, N=9, D=2, shared=False, dtype="float64"
 @pytest.fixture
 def steps(monkeypatch):
     """Count the compiled steps that gave a result."""
-    found, compiled = [], small_step.value_and_grad
+    found, compiled = [], kernels.whitened_step
 
     def counted(*args):
         result = compiled(*args)
         found.append(result is not None)
         return result
 
-    monkeypatch.setattr(small_step, "value_and_grad", counted)
+    monkeypatch.setattr(kernels, "whitened_step", counted)
     return found
 
 
 def general(call, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(small_step, "suits", lambda *given: False)
+        patched.setattr(small_step, "SMALL", 0)
         return call()
 
 
