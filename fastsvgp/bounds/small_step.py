@@ -11,8 +11,8 @@ import numpy as np
 from .. import check, kernels
 from ..covariances.stationary import RBF, Matern12, Matern32, Matern52
 from ..likelihoods.gaussian import Gaussian
+from ..posteriors.small_whitened_pass import SMALL
 from ..posteriors.whitened import Whitened
-from ..posteriors.whitened_pass import SMALL
 from ..records import restricted
 from .data_term import chunk_numbers
 

@@ -305,6 +305,7 @@ class SitesMixin:
     """
 
     concave = True  # for all pulled rows b <= 0: a step of at most 1 keeps B positive definite
+    splits_common = True
 
     def _whitened(self):
         self.t, inverses, means = factors(self.q, self.L)

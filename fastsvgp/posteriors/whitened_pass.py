@@ -42,6 +42,8 @@ It takes trsm, gemm, syrk = 4 M^2 B, and 14/3 M^3, and is used from 4 P M on if 
 is needed. Its measured errors equal those of the other forms, in both dtypes and for cond(Kuu) up
 to 5e9: the error of L dominates.
 
+Outputs whose cotangents are multiples of one row share products: ``common_cotangents``.
+
 If ``kernels.prefers_inverse``, products with an explicit L^-1 (M^3 / 3) replace the solves with L.
 """
 
@@ -51,7 +53,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..records import Marginals
+from ..records import Marginals, plus
 from .base import (
     Bars,
     CholeskyPass,
@@ -63,8 +65,6 @@ from .base import (
     wanted,
 )
 from .common_cotangents import CommonSums, common_row
-
-SMALL = 8e6  # M^2 (M + B): below it BLAS uses one thread, and calls from Python dominate
 
 
 class Rows(NamedTuple):
@@ -87,7 +87,7 @@ class Residuals:
     owns: bool
 
 
-class WhitenedPass(CommonSums, CholeskyPass):
+class WhitenedPass(CholeskyPass):
     """Base of the passes. Forms sum over chunks in ``pull``; ``_whitened_bars`` uses the sums.
 
     L : (M, M); means : (P, M); trils : (P, M, M)
@@ -107,6 +107,7 @@ class WhitenedPass(CommonSums, CholeskyPass):
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self._set_needs(natural)
         self.needs_Lam_bar, self.Lam_a = self.need_Kuf, None
+        self.common, self.tril_bar, self.G, self.C = [], None, None, None
 
     def _whitened(self):
         """The whitened mean and factor."""
@@ -177,27 +178,47 @@ class WhitenedPass(CommonSums, CholeskyPass):
         a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
         if first and not (P == 1 and self.needs_Lam_bar):
             self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
-        if not self.needs_Lam_bar:
-            self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
-        common = common_row(b2)
-        if common is None:
-            Lam_bar = self._sum_rows(rows, a, b2)
-        else:
+        if common := common_row(b2, M):
             Lam_bar = self._sum_common_rows(rows, a, *common)
+        else:
+            if not self.needs_Lam_bar:
+                self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
+            Lam_bar = self._sum_rows(rows, a, b2)
         rows.Lam = rows.V = None
         return self._Kuf_bar(Lam_bar) if self.need_Kuf else None
 
     def _sum_rows(self, rows, a, b2):
-        """Add a chunk of rows to the M x M sums; return Lam_bar (M, N) if Kuf_bar is needed."""
+        """Add a chunk of rows to the M x M sums; return Lam_bar (M, N) if it is needed."""
         raise NotImplementedError
 
     def _sum_common_rows(self, rows, a, c, w2):
-        """Do the same for b2 = c w2'."""
-        Lam_bar = self._common_Lam_bar(rows, a, c, w2) if self.needs_Lam_bar else None
+        """Do the same for b2 = c w2', in the ``CommonSums`` of c."""
+        sums = next((sums for sums in self.common if np.array_equal(sums.c, c)), None)
+        if sums is None:
+            through = self.need_Kuf or self.need_Kuu
+            sums = CommonSums.of(c, self._covariances() if through else None, rows.Lam)
+            self.common.append(sums)
+        Lam_bar = self._common_Lam_bar(sums, rows, a, w2)
         rows.V = None
         if self.sum_trils or self.need_Kuu:
-            self._add_grams(rows.Lam, c, w2, rows.owns)
+            sums.add_gram(rows.Lam, w2, rows.owns)
         return Lam_bar
+
+    def _common_Lam_bar(self, sums, rows, a, w2):
+        """Return the cotangent of Lam if it is needed, and add Lam a to the sums."""
+        sums.Lam_a += kernels.matmul(a, rows.Lam, transpose_b=True)
+        return sums.Lam_bar(self.means, rows.Lam, a, w2) if self.need_Kuf else None
+
+    def _add_common(self):
+        """Add the common sums to the gradients of the factors, without the KL term, and to C."""
+        for sums in self.common:
+            self.Lam_a += sums.Lam_a
+            if self.sum_trils:
+                bars = sums.tril_bars(self.trils)
+                self.tril_bar = plus(np.stack(list(bars)), self.tril_bar)
+            if self.need_Kuu:
+                self.C = plus(sums.C(self.means), self.C)
+        self.common = []
 
     def _Lam_bar(self, V, Lam, a, b2, scaled=False):
         """The cotangent of Lam, in the memory of V[0], summed over outputs; adds Lam a to the sums.
@@ -255,7 +276,6 @@ class BatchWhitenedPass(WhitenedPass):
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
         self.needs_Lam_bar = self.need_Kuf or self.need_Kuu
-        self.tril_bar = self.C = None
 
     def _sum_rows(self, rows, a, b2):
         Lam, V = rows.Lam, rows.V
@@ -267,13 +287,7 @@ class BatchWhitenedPass(WhitenedPass):
                 kernels.tril_product(Lam, V[p], out=out, add=not first)
         if not self.needs_Lam_bar:
             return None
-        return self._with_C(self._Lam_bar(V, Lam, a, b2, scaled=self.sum_trils), Lam)
-
-    def _common_Lam_bar(self, rows, a, c, w2):
-        return self._with_C(super()._common_Lam_bar(rows, a, c, w2), rows.Lam)
-
-    def _with_C(self, Lam_bar, Lam):
-        """Add the terms of these rows to C, and return ``Lam_bar``."""
+        Lam_bar = self._Lam_bar(V, Lam, a, b2, scaled=self.sum_trils)
         if self.need_Kuu:
             first = self.C is None
             self.C = kernels.empty(self.L.shape, Lam) if first else self.C
@@ -281,29 +295,22 @@ class BatchWhitenedPass(WhitenedPass):
         return Lam_bar
 
     def _whitened_bars(self, kl_bar):
-        if self.G is not None:
-            self._add_common_bars()
+        self._add_common()
         if self.sum_trils:
             for bar, W in zip(self.tril_bar, self.trils, strict=True):
                 kernels.tril_update(bar, W, kl_bar, out=bar)
         return self._mean_bar(kl_bar), self.tril_bar, self.C
 
-    def _add_common_bars(self):
-        """Add the lower triangles of G W to the gradients of the factors."""
-        if self.tril_bar is None:
-            self.tril_bar = np.zeros(self.trils.shape, self.L.dtype, like=self.L)
-        for bar, W, G in zip(self.tril_bar, self.trils, self.G, strict=True):
-            WG = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=True)
-            bar += WG.T
-        self.G = None
 
-
-class GramWhitenedPass(WhitenedPass):
+class GramWhitenedPass(BatchWhitenedPass):
     """Pass in the Gram form: sums G of each output."""
+
+    splits_common = False  # whether G of each output is kept for common cotangents too
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
-        self.keeps_V, self.C = self.need_Kuf, None
+        self.keeps_V, self.needs_Lam_bar = self.need_Kuf, self.need_Kuf
+        self.splits_common |= "natural_step" in need
 
     def _sum_rows(self, rows, a, b2):
         Lam, last, first = rows.Lam, len(self.means) - 1, self.G is None
@@ -315,11 +322,28 @@ class GramWhitenedPass(WhitenedPass):
                 kernels.weighted_gram(Lam, b2[p], out=G, add=not first, overwrite_a=own)
         return Lam_bar
 
+    def _sum_common_rows(self, rows, a, c, w2):
+        Lam_bar = super()._sum_common_rows(rows, a, c, w2)
+        if self.splits_common:
+            self._split_common()
+        return Lam_bar
+
+    def _split_common(self):
+        """Add the common sums to those of each output."""
+        for sums in self.common:
+            self.Lam_a += sums.Lam_a
+            if sums.Gamma is not None:
+                Gamma = kernels.symmetrise(sums.Gamma)
+                self.G = plus(sums.c[:, None, None] * Gamma, self.G)
+        self.common = []
+
     def _whitened_bars(self, kl_bar):
+        if self.G is None:
+            return super()._whitened_bars(kl_bar)
+        self._split_common()
         tril_bar = kernels.empty(self.trils.shape, self.L) if self.sum_trils else None
-        if self.G is not None:
-            for p in range(len(self.means)):
-                self._from_gram(p, kernels.symmetrise(self.G[p]), kl_bar, tril_bar)
+        for p in range(len(self.means)):
+            self._from_gram(p, kernels.symmetrise(self.G[p]), kl_bar, tril_bar)
         self.G = None
         return self._mean_bar(kl_bar), tril_bar, self.C
 
@@ -389,56 +413,13 @@ class LongWhitenedPass(GramWhitenedPass):
                 kernels.add_scaled(V[0], E, 1.0)
         return V[0]
 
-    def _common_Lam_bar(self, rows, a, c, w2):
-        return self._Lam_bar(rows.V, rows.Lam, a, c[:, None] * w2)
+    def _common_Lam_bar(self, sums, rows, a, w2):
+        for p, E in enumerate(rows.V):
+            b2 = sums.c[p] * w2
+            sums.Lam_a[p] += kernels.scale_add_outer(E, b2, self.alphas[p], a[p], rows.Lam)
+            if p:
+                kernels.add_scaled(rows.V[0], E, 1.0)
+        return rows.V[0]
 
     def _Kuf_bar(self, Lam_bar):
         return Lam_bar  # E already includes L^-T
-
-
-class SmallWhitenedPass(GramWhitenedPass):
-    """Pass in the Gram form for small problems of one output on the CPU.
-
-    Four compiled calls replace about two dozen. A whole step takes 0.67 of the time of the general
-    pass at (M, B) = (20, 100), 0.81 at (50, 500), and 0.90 at (100, 256).
-    """
-
-    @staticmethod
-    def suits(q, prior, columns):
-        """Whether to use this pass, if cotangents of Kuf are needed."""
-        M = len(prior.Kuu)
-        return type(prior.Kuu) is np.ndarray and q.mean.size == M and M * M * (M + columns) < SMALL
-
-    def __init__(self, q, prior, columns, need):
-        super().__init__(q, prior, columns, need)
-        self.by_inverse = True
-
-    def project(self, Kuf, kff):
-        Lam, V, mean, var, raised = kernels.whitened_marginals(
-            self.inverse, Kuf, kff, self.means[0], self.trils[0]
-        )
-        self.clamped += raised
-        f = Marginals(mean.reshape(*self.batch, -1), var.reshape(*self.batch, -1))
-        return Projection(f, Residuals(Lam, [V], True))
-
-    def pull(self, rows, f_bar):
-        first, Lam, (V,) = self.Lam_a is None, rows.Lam, rows.V
-        if first:
-            self.Lam_a, self.G = (np.zeros(a.shape, a.dtype) for a in (self.means, self.trils))
-        a, b = (bar.reshape(Lam.shape[1]) for bar in (f_bar.mean, f_bar.var))
-        W = self.trils[0]
-        kernels.whitened_cotangents(
-            self.inverse, Lam, V, self.means[0], W, a, b, self.Lam_a[0], self.G[0], not first
-        )
-        rows.Lam = rows.V = None
-        return V
-
-    def _whitened_bars(self, kl_bar):
-        G, self.G = self.G, None
-        W, m, Lam_a = self.trils[0], self.means[0], self.Lam_a[0]
-        mean_bar, tril_bar, C = kernels.whitened_bars(W, G[0], m, Lam_a, kl_bar, self.need_Kuu)
-        self.C = C if self.need_Kuu else None
-        return mean_bar[None], tril_bar[None], self.C
-
-    def kl(self):
-        return kernels.whitened_kl(self.means[0], self.trils[0])
