@@ -11,6 +11,7 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.kernels.cpu.common import blas_threads
+from fastsvgp.kernels.cpu.common.thread_pool import over_rows
 from fastsvgp.runtime.blas_scope import _sizes, blas_threads_for
 from fastsvgp.runtime.edge import public_call
 
@@ -348,3 +349,47 @@ def test_the_pool_of_scipy():
     assert done.returncode == 0, done.stderr
     version, core, threads = done.stdout.strip().split(", ")
     assert version.startswith("OpenBLAS ") and core.endswith(" kernels") and threads == "2 threads"
+
+
+def ranges_see(pool, after=lambda: None):
+    """Run two ranges whose products use BLAS, and return the threads that each saw."""
+    seen = []
+
+    def kernel(start, stop):
+        seen.append(pool.count)
+        after()
+
+    over_rows(kernel, 2, 1e6, chunks=1, products=True)
+    return seen
+
+
+def test_products_of_parallel_ranges_use_one_thread_each(pool):
+    assert pool.count == 3
+    assert ranges_see(pool) == [1, 1] and pool.count == 3
+    with blas_threads_for((LARGE,)):
+        assert ranges_see(pool) == [1, 1] and pool.count == 3
+    with blas_threads_for((SMALL,)):
+        assert ranges_see(pool) == [1, 1] and pool.count == 1
+    assert pool.count == 3
+
+
+def test_an_error_in_a_range_restores_the_threads(pool):
+    def fail():
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        ranges_see(pool, fail)
+    assert pool.count == 3
+
+
+def test_a_setting_of_another_thread_outlasts_parallel_ranges(pool):
+    ranges_see(pool, lambda: pool.set_num_threads(2))
+    assert pool.count == 2
+
+
+@pytest.mark.parametrize("when", ["get", "set"])
+def test_an_interrupt_before_parallel_ranges_changes_nothing(pool, when):
+    pool.interrupted = when
+    with pytest.raises(KeyboardInterrupt):
+        ranges_see(pool)
+    assert pool.count == 3

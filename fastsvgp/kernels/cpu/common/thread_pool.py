@@ -20,6 +20,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from ....runtime.num_threads import get_num_threads
+from .blas_threads import one_thread
 
 CHUNKS = 4  # per thread
 LOOKS = 100_000  # half a nanosecond each
@@ -79,7 +80,7 @@ def _watch(finished, looks):
                 return
 
 
-def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS):
+def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS, products=False):
     """Run ``kernel(start, stop, *args)`` over row ranges that cover ``range(rows)``.
 
     Returns the results in order.
@@ -94,10 +95,15 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS):
         hand-over costs 30 us).
     chunks : int
         Ranges per thread, if there is enough work; fewer if each returns something large.
+    products : bool
+        Whether ranges call BLAS, which then uses one thread in each.
     """
     threads = 1 if work < serial_below else min(get_num_threads(), rows)
     if threads <= 1:
         return [kernel(0, rows, *args)]
+    if products:
+        with one_thread():
+            return over_rows(kernel, rows, work, *args, serial_below=serial_below, chunks=chunks)
     # After a product the threads of BLAS spin for a while, and ours may start late: whichever is
     # running takes the next chunk. Whole steps at M = 1000 take 3 % less time than with one range
     # per thread.

@@ -84,7 +84,9 @@ def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
     cut = Windows(geometry, _range(geometry, windows)[:2])
     out = np.empty((len(Z), len(X)), X.dtype)
     arguments = k, _centred(Z, k.scale), plain(X), plain(np.atleast_2d(A)), cut, out
-    over_rows(sums.sums, len(X), _work(out.size * A.shape[-1], Z.shape[1]), *arguments)
+    over_rows(
+        sums.sums, len(X), _work(out.size * A.shape[-1], Z.shape[1]), *arguments, products=True
+    )
     return out
 
 
@@ -96,7 +98,7 @@ def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, win
     X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)
     arguments = k, centred, plain(X), plain(np.atleast_2d(A)), plain(K_bar), cut, contract, X_bar
     work, chunks = 2 * _work(K_bar.size * A.shape[-1], Z.shape[1]), 1 if A.ndim == 2 else 2
-    parts = over_rows(sums.sums_vjp, len(X), work, *arguments, chunks=chunks)
+    parts = over_rows(sums.sums_vjp, len(X), work, *arguments, chunks=chunks, products=True)
     EX, e, near, A_bar, squares, near_squares, moment, values = map(sum, zip(*parts, strict=True))
     rows, e = centred.rows, e[:, None]
     squares = squares + near_squares + (e * rows * rows - 2 * rows * EX).sum(0, dtype=np.float64)
@@ -143,7 +145,7 @@ def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None
         family, X, B, variance, lengthscales, geometry, windows, others
     )
     out = np.empty(len(X), X.dtype)
-    over_rows(pairs.pair_sums, len(X), work, k, plain(X), weights, cut, out)
+    over_rows(pairs.pair_sums, len(X), work, k, plain(X), weights, cut, out, products=True)
     return out
 
 
@@ -158,7 +160,12 @@ def patch_pair_sums_vjp(
     contract = "lengthscales" in need and not shared or "X" in need
     arguments = k, plain(X), weights, plain(k_bar), cut, contract, of_pairs and "B" in need, X_bar
     parts = over_rows(
-        pairs.pair_sums_vjp, len(X), 2 * work, *arguments, chunks=1 if of_pairs else 2
+        pairs.pair_sums_vjp,
+        len(X),
+        2 * work,
+        *arguments,
+        chunks=1 if of_pairs else 2,
+        products=True,
     )
     b_bar, B_bar, squares, near_squares, moment, values = map(sum, zip(*parts, strict=True))
     squares = moment + near_squares.sum() if shared else squares + near_squares

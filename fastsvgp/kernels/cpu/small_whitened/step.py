@@ -129,7 +129,7 @@ def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar
         return None
     work = M * B * (1.7 + 0.21 * D + 0.12 * M) * (dtype.itemsize / 8)  # in nanoseconds, roughly
     first, *others = over_rows(
-        _rows, B, work, k, Z, data, inverse, q, chunks=1, serial_below=SERIAL_BELOW
+        _rows, B, work, k, Z, data, inverse, q, chunks=1, serial_below=SERIAL_BELOW, products=True
     )
     squares, raised, Lam_a, G, total, by_feature, Z_bar = first
     for more in others:
