@@ -309,7 +309,7 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
         jitter = JITTER
     likelihood = in_dtype(X.dtype, likelihood)
     method = replace(method, likelihood=likelihood, jitter=jitter)
-    if several.asked(parts.latents, likelihood):
+    if several.needs_latents(parts.latents, likelihood):
         model = several.model_of(Y, weights, parts, method, (covariance, Z), rng)
     else:
         model = _single_layer(X, Y, weights, parts, method, (covariance, Z))
@@ -418,7 +418,7 @@ def _inducing(sizes, rows, everything, covariance, chosen, units, rng):
         )
     if sum(sizes) > len(rows):
         log.info(
-            "%s inducing inputs were asked for; the %d distinct rows are used",
+            "%s inducing inputs were requested; the %d distinct rows are used",
             " + ".join(map(str, sizes)),
             len(rows),
         )

@@ -114,15 +114,15 @@ def test_num_data_scales_the_gradient_in_the_inputs(rng):
 ])  # fmt: skip
 def test_the_backward_pass_of_inputs_skips_Kuu(rng, monkeypatch, wrt, kernel_does):
     """With only X needed, there is no backward pass through Kuu."""
-    asked, plain = [], kernels.stationary_vjp
+    calls, plain = [], kernels.stationary_vjp
     monkeypatch.setattr(
         kernels,
         "stationary_vjp",
-        lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k),
+        lambda *a, need, **k: calls.append(set(need)) or plain(*a, need=need, **k),
     )
     model, X, Y, _ = full_problem(rng)
     fs.elbo_and_grad(model, X, Y, wrt=wrt, inputs=True)
-    assert asked == kernel_does
+    assert calls == kernel_does
 
 
 @each_posterior
@@ -134,14 +134,14 @@ def test_with_inputs_only_the_pass_is_not_finished(rng, monkeypatch, posterior):
     expected = fs.elbo_and_grad(model, X, Y, wrt=(), inputs=True, **random)[2]
 
     def refused(*_):
-        raise AssertionError("nobody asked for what all rows share")
+        raise AssertionError("what all rows share was not requested")
 
     for kind in kinds:
         monkeypatch.setattr(kind, "finish", refused)
     np.testing.assert_array_equal(
         fs.elbo_and_grad(model, X, Y, wrt=(), inputs=True, **random)[2], expected
     )
-    with pytest.raises(AssertionError, match="nobody asked"):
+    with pytest.raises(AssertionError, match="not requested"):
         fs.elbo_and_grad(model, X, Y, inputs=True, **random)
 
 

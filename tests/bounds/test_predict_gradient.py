@@ -171,7 +171,7 @@ def test_derivatives_of_each_row_in_two_calls(rng):
         assert not alone[np.arange(3) != n].any()
 
 
-def test_a_pass_is_begun_once(rng, monkeypatch):
+def test_a_pass_begins_once(rng, monkeypatch):
     """One factor of Kuu; the pass is not finished, so M^3 work is done once."""
     model, Xs = problem(rng)
     kind, factored = (
@@ -181,7 +181,7 @@ def test_a_pass_is_begun_once(rng, monkeypatch):
     plain = kernels.cholesky
     monkeypatch.setattr(kernels, "cholesky", lambda *a, **k: factored.append(1) or plain(*a, **k))
     monkeypatch.setattr(
-        kind, "finish", lambda *_: pytest.fail("nobody asked for what all rows share")
+        kind, "finish", lambda *_: pytest.fail("what all rows share was not requested")
     )
     mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
     for _ in range(3):
