@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from support import definitions
 from support.derivatives import assert_derivative, extended
-from support.numerics import five_point
 from support.posterior_problems import of_means
 
 import fastsvgp as fs
 from fastsvgp import kernels
+from fastsvgp.testing import assert_gradient
 from tests.bounds.test_elbo import COVARIANCES, LIKELIHOODS, MEANS, each_posterior, full_problem
 
 SCALE, JITTER = 3.5, 1e-2
@@ -145,22 +145,13 @@ def test_with_inputs_only_the_pass_is_not_finished(rng, monkeypatch, posterior):
         fs.elbo_and_grad(model, X, Y, inputs=True, **random)
 
 
-def assert_differences(bar, f, x, rng):
-    """Compare with five-point differences of the public bound."""
-    d = rng.standard_normal(x.shape)
-    difference = five_point(lambda s: f(x + s * d))
-    assert abs(np.vdot(bar, d) - difference) <= 1e-8 * max(
-        1, np.linalg.norm(bar) * np.linalg.norm(d)
-    )
-
-
 @each_posterior
 def test_gradients_of_drawn_points_and_probes(rng, posterior):
     """The gradient is that of the estimate: the same seed gives the same points."""
     model, X, Y, random = full_problem(rng, posterior, likelihood="softmax")
     arguments = {"jitter": JITTER, "rng": 3, **{name: 2 for name in random}}
     _, _, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **arguments)
-    assert_differences(X_bar, lambda X: fs.elbo(model, X, Y, **arguments), X, rng)
+    assert_gradient(lambda X: fs.elbo(model, X, Y, **arguments), X, X_bar, rng=rng)
 
 
 @each_posterior
@@ -171,7 +162,7 @@ def test_a_layer_below(rng, posterior):
     )
     W = rng.standard_normal((X.shape[1], 2))
     W_bar = X.T @ fs.elbo_and_grad(model, X @ W, Y, wrt=(), inputs=True, **random)[2]
-    assert_differences(W_bar, lambda W: fs.elbo(model, X @ W, Y, **random), W, rng)
+    assert_gradient(lambda W: fs.elbo(model, X @ W, Y, **random), W, W_bar, rng=rng)
 
 
 @each_posterior
