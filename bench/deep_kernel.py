@@ -111,9 +111,9 @@ def scores(net, gp, Xt, yt):
 def row(name, split, features, epochs):
     X, y, Xt, yt = load(name, split)
     train(X[:BATCH], y[:BATCH], features, 1)  # compilation
-    begun = time.process_time()
+    started = time.process_time()
     net, gp = train(X, y, features, epochs)
-    seconds = time.process_time() - begun
+    seconds = time.process_time() - started
     rmse, nlpd = scores(net, gp, Xt, yt)
     what = (
         f"{X.shape[1]}-{'-'.join(map(str, HIDDEN))}-{features} ReLU under the process"
@@ -186,9 +186,9 @@ def step_rows(M=512, B=1024, D=2, calls=25):
     losses, spent = {name: step() for name, step in steps.items()}, {name: [] for name in steps}
     for _ in range(calls):
         for name, step in steps.items():
-            begun = time.process_time()
+            started = time.process_time()
             step()
-            spent[name].append(time.process_time() - begun)
+            spent[name].append(time.process_time() - started)
     for name, times in spent.items():
         yield (
             f"| {name} | {1e3 * np.median(times):.0f} | {1e3 * min(times):.0f} |"

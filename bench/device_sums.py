@@ -29,10 +29,10 @@ def median(call, count):
     stream, times = cupy.cuda.get_current_stream(), []
     for _ in range(count + 2):
         stream.synchronize()
-        begun = time.perf_counter()
+        started = time.perf_counter()
         call()
         stream.synchronize()
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - started)
     return 1e6 * float(np.median(times[2:]))
 
 

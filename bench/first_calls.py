@@ -1,7 +1,7 @@
 """The calls of ``first_times.py`` in families, each with its floor and with a reference.
 
 A family is a function of the rates of the device, a dtype, and whether the arrays are tiny. It
-yields rows. Inputs are made when a row is asked for, so one family's arrays are there at a time.
+yields rows. Inputs are made when a row is requested, so one family's arrays are there at a time.
 """
 
 import pathlib

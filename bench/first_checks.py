@@ -92,16 +92,16 @@ def cubins():
 
     architecture = cuda_devices.device_facts(cuda_devices.current_device())[0]
     stems = sorted(f.name[:-3] for f in loader.source_folder().iterdir() if f.name.endswith(".cu"))
-    asked, failed, began = [], 0, time.perf_counter()
+    jobs, failed, began = [], 0, time.perf_counter()
     # a process that holds a CUDA context must not be forked
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), context) as pool:
         for stem in stems:
             for dtype in ("float64", "float32"):
-                asked.append((f"{stem}, {dtype}", pool.submit(compiled, stem, dtype, architecture)))
-        for name, answer in asked:
+                jobs.append((f"{stem}, {dtype}", pool.submit(compiled, stem, dtype, architecture)))
+        for name, answer in jobs:
             failed += tried(name, lambda a=answer: (True, a.result()))
-    print(f"sm_{architecture}: {len(asked)} cubins in {time.perf_counter() - began:.1f} s")
+    print(f"sm_{architecture}: {len(jobs)} cubins in {time.perf_counter() - began:.1f} s")
     return failed
 
 

@@ -89,9 +89,9 @@ def drawing():
     """Return the nanoseconds per standard normal number."""
     rng, times = np.random.default_rng(0), []
     for _ in range(20):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         rng.standard_normal((4096, 8))
-        times.append((time.perf_counter() - begun) / (4096 * 8))
+        times.append((time.perf_counter() - started) / (4096 * 8))
     return 1e9 * float(np.median(times))
 
 

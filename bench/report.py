@@ -51,7 +51,7 @@ def commit():
     try:
         ask = dict(cwd=HERE, capture_output=True, text=True, check=True)
         name = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **ask).stdout.strip()
-        asked = [
+        status = [
             "git",
             "status",
             "--porcelain",
@@ -60,7 +60,7 @@ def commit():
             ":/",
             ":(exclude)results",
         ]
-        changed = subprocess.run(asked, **ask).stdout.strip()
+        changed = subprocess.run(status, **ask).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("FASTSVGP_COMMIT") or "unknown"
     return name + (" (changed since)" if changed else "")

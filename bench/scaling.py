@@ -60,11 +60,11 @@ def work(steps):
 
     def timed(part, function):
         def call(*arguments):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             try:
                 return function(*arguments)
             finally:
-                spent[part] += time.perf_counter() - begun
+                spent[part] += time.perf_counter() - started
 
         return call
 
@@ -99,9 +99,9 @@ def work(steps):
         for _ in range(steps + WARM):
             spent.update(dict.fromkeys(spent, 0.0))
             group.comm.Barrier()
-            begun = time.perf_counter()
+            started = time.perf_counter()
             fs.elbo_and_grad(model, X, Y, num_data=10 * B, group=mine)
-            total = time.perf_counter() - begun
+            total = time.perf_counter() - started
             rows.append([total, total - sum(spent.values()), *spent.values()])
         ours = np.median(rows[WARM:], axis=0)
         numbers = 6 + M * (M + 1) // 2 + M + M * 8 + 10
@@ -110,9 +110,9 @@ def work(steps):
             buffer, times = np.zeros(count), []
             for _ in range(50):
                 group.comm.Barrier()
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 group.sum(buffer)
-                times.append(time.perf_counter() - begun)
+                times.append(time.perf_counter() - started)
             bare[name] = float(np.median(times))
         everyone = np.array(group.comm.allgather(ours))
         if group.rank == 0:

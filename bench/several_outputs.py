@@ -196,9 +196,9 @@ def scores(name, seeds):
     for seed in range(seeds):
         data = problem(name, seed)
         for model, score in MODELS[name].items():
-            begun = time.process_time()
+            started = time.process_time()
             found[model].append(float(score(*data)))
-            seconds[model].append(time.process_time() - begun)
+            seconds[model].append(time.process_time() - started)
         print(name, seed, *(f"{values[-1]:.3f}" for values in found.values()), flush=True)
     return found, seconds
 

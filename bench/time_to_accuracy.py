@@ -78,9 +78,9 @@ def train(name, out, seconds):
     looks = iter(seconds * np.linspace(0.02, 1, LOOKS) ** 1.5)
     due, spent, found, steps = next(looks), 0.0, [], 0
     for rows in problem["rows"]:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         program.step(rows)
-        spent, steps = spent + time.perf_counter() - begun, steps + 1
+        spent, steps = spent + time.perf_counter() - started, steps + 1
         if spent >= due:
             found.append((spent, steps, program.parameters()))
             due = next((look for look in looks if look > spent), np.inf)

@@ -45,9 +45,9 @@ def errors(model, X, y, num_data):
     form = fs.replace(
         model, posterior=fs.LikelihoodForm(model.posterior.mean, model.posterior.variance)
     )
-    asked = ((fs.elbo_and_grad, model), (fs.likelihood_direction, model), (fs.elbo_and_grad, form))
+    calls = ((fs.elbo_and_grad, model), (fs.likelihood_direction, model), (fs.elbo_and_grad, form))
     exact, other, truth = (
-        flat(function(m, X, y, num_data=num_data, jitter=0.0)[1]) for function, m in asked
+        flat(function(m, X, y, num_data=num_data, jitter=0.0)[1]) for function, m in calls
     )
     pairs = (other, exact), (exact, truth), (other, truth)
     return distance(model), *(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs)

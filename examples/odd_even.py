@@ -61,7 +61,7 @@ class Scores:
 
     def __init__(self, X, y, every, limit):
         self._X, self._y, self._every, self._limit = X, y, every, limit
-        self._begun, self._aside, self._next = time.perf_counter(), 0.0, every
+        self._started, self._aside, self._next = time.perf_counter(), 0.0, every
         self.rows = []
         print(
             "| seconds | steps | accuracy | NLPD at the median | NLPD |\n| --- | --- | --- | --- |"
@@ -80,7 +80,7 @@ class Scores:
 
     def spent(self):
         """Return the seconds of training so far."""
-        return time.perf_counter() - self._begun - self._aside
+        return time.perf_counter() - self._started - self._aside
 
     def take(self, model, step, spent):
         """Add a row of the table."""

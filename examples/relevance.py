@@ -96,16 +96,16 @@ def vectors(n, turns, steps):
     )
     found = {}
     for how, train, count in (("in turns", in_turns, turns), ("from samples", from_samples, steps)):
-        begun, aside = time.perf_counter(), 0.0
+        started, aside = time.perf_counter(), 0.0
 
-        def look(there, at, how=how, count=count, begun=begun):
+        def look(there, at, how=how, count=count, started=started):
             nonlocal aside
             if at in LOOKS or at == count:
                 now = time.perf_counter()
                 error = fs.predict_f(there, grid)[0] - np.sinc(grid[:, 0] / np.pi)
                 left, bound = len(fs.relevance_vectors(there)), fs.weight_bound(there, X, Y)
                 scores = f"{left} | {bound:.1f} | {np.sqrt(np.mean(error**2)):.4f}"
-                print(f"| {how} | {at:,} | {now - begun - aside:.1f} | {scores} |", flush=True)
+                print(f"| {how} | {at:,} | {now - started - aside:.1f} | {scores} |", flush=True)
                 aside += time.perf_counter() - now
 
         if count:

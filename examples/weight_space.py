@@ -67,7 +67,7 @@ class Table:
 
     def __init__(self, unit, looks, X, y, model):
         self._looks, self._data, self._diagonal = looks, (X, y), model.posterior.diagonal
-        self._begun, self._aside, self.rows = time.perf_counter(), 0.0, []
+        self._started, self._aside, self.rows = time.perf_counter(), 0.0, []
         print(f"| {unit} | seconds | RMSE | NLPD |\n| --- | --- | --- | --- |", flush=True)
 
     def take(self, count, model):
@@ -75,7 +75,7 @@ class Table:
             return
         now = time.perf_counter()
         found = scores(fs.replace_at(model, "posterior.diagonal", self._diagonal), *self._data)
-        self.rows.append((count, now - self._begun - self._aside, *found))
+        self.rows.append((count, now - self._started - self._aside, *found))
         print("| {:,} | {:.0f} | {:.4f} | {:.4f} |".format(*self.rows[-1]), flush=True)
         self._aside += time.perf_counter() - now
 

@@ -93,17 +93,17 @@ def assert_gradient(
 def _assert_record(function, at, gradient, wrt, rng, rtol, step):
     names = check.names(wrt, at)
     bars = {path: bar for path, _, bar in leaves(gradient)}
-    asked = [
+    selected = [
         (path, leaf) for path, _, leaf in leaves(at) if leaf is not None and matches(path, names)
     ]
-    for path, leaf in asked:
+    for path, leaf in selected:
         _require(
             bars.get(path) is not None,
             f"{path}: the gradient is None; leave the field out by `wrt` if that is right",
         )
         _doubles(path, leaf)
         _assert_shape(path, bars[path], leaf)
-    free = {path for path, _ in asked}
+    free = {path for path, _ in selected}
     others = [path for path in flat.free_paths(at) if path not in free]
     vector, unravel = flat.ravel(at, fixed=others)
     exact = unravel.pullback(vector, gradient)

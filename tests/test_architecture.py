@@ -16,6 +16,7 @@ from support.source import (
     functions,
     imports,
     name_of,
+    num_branches,
     parse,
 )
 
@@ -297,6 +298,39 @@ def num_lines(path):
 @every_file
 def test_files_hold_one_idea_each(path):
     assert num_lines(path) < LINES, name_of(path)
+
+
+MOST_BRANCHES = 20  # of one function
+
+
+def test_branches_are_counted():
+    source = """
+def outer(a, b):
+    if a and b or a:
+        for i in [x for x in a if x if i]:
+            b = lambda: 1 if a else 2
+    elif b:
+        def inner():
+            while a:
+                pass
+    try:
+        pass
+    except ValueError:
+        pass
+"""
+    outer, inner = functions(ast.parse(source))
+    assert (num_branches(outer), num_branches(inner)) == (10, 1)
+
+
+def test_functions_branch_little():
+    """A function with more branches has several ideas, each of which deserves a name."""
+    numbers = {
+        f"{name_of(path)}:{function.lineno} {function.name}": num_branches(function)
+        for path in FILES
+        for function in functions(parse(path))
+    }
+    assert not {name: number for name, number in numbers.items() if number > MOST_BRANCHES}
+    assert max(numbers.values()) > MOST_BRANCHES / 2  # else nothing was counted
 
 
 def test_folders_are_small():

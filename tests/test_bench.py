@@ -155,7 +155,7 @@ def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
 
     If the tests of the measured code fail, no table is written.
     """
-    measure, asked = bench("measure"), []
+    measure, calls = bench("measure"), []
     rows = [
         {"name": f"bench_step[{dtype}]", "stats": {"median": 1.0}, "extra_info": {"error": e}}
         for dtype, e in (
@@ -170,13 +170,13 @@ def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
         "measured",
         lambda *call: ({"benchmarks": rows}, ["step[64]: CUDARuntimeError: no"]),
     )
-    monkeypatch.setattr(measure, "test", asked.append)
+    monkeypatch.setattr(measure, "test", calls.append)
     with pytest.raises(
         SystemExit,
         match=r"^missing rows: step\[64\]: .* no; step\[float64-much\]: error 1.0e-03, ",
     ):
         measure.main(["step", "--results", str(tmp_path)])
-    assert [path.name for path in asked[0]][:2] == ["test_whitening.py", "test_elbo.py"]
+    assert [path.name for path in calls[0]][:2] == ["test_whitening.py", "test_elbo.py"]
     assert all(
         (BENCH.parent / "tests" / name).is_file()
         for names in measure.TESTS.values()
@@ -205,7 +205,7 @@ def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_rows_that_fail_are_told(bench, tmp_path, monkeypatch):
+def test_failing_rows_are_reported(bench, tmp_path, monkeypatch):
     """Run a real file with one correct row and one wrong row."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     lines = (
@@ -223,7 +223,7 @@ def test_rows_that_fail_are_told(bench, tmp_path, monkeypatch):
 
 
 def test_a_table_of_a_device(gpu, bench, monkeypatch, tmp_path):
-    asked, row = (
+    calls, row = (
         [],
         {
             "name": "bench_solve",
@@ -234,11 +234,11 @@ def test_a_table_of_a_device(gpu, bench, monkeypatch, tmp_path):
     monkeypatch.setattr(
         bench("measure"),
         "measured",
-        lambda *call: asked.append(call) or ({"benchmarks": [row]}, []),
+        lambda *call: calls.append(call) or ({"benchmarks": [row]}, []),
     )
-    monkeypatch.setattr(bench("measure"), "test", lambda files: asked.append("tests of the CPU"))
+    monkeypatch.setattr(bench("measure"), "test", lambda files: calls.append("tests of the CPU"))
     bench("measure").main(["triangular", "--device", "--results", str(tmp_path)])
-    assert asked == [([BENCH / "bench_triangular.py"], "on_device", None)]
+    assert calls == [([BENCH / "bench_triangular.py"], "on_device", None)]
     text = (tmp_path / "triangular_cuda.md").read_text(encoding="utf-8")
     assert text.startswith("# triangular_cuda\n") and f"\n{FACTS};\ncommit " in text
     assert "`python bench/measure.py triangular --device" in text

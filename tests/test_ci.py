@@ -83,7 +83,7 @@ def test_the_test_command_runs_where_only_its_extra_is_installed(checks):
     assert any("--no-index --no-deps torch" in call for call in calls)
 
 
-def test_numba_is_told_where_to_find_code_before_tests_run(checks):
+def test_the_numba_cache_is_set_before_tests_run(checks):
     _, _, calls = checks("tests")
     made = [i for i, call in enumerate(calls) if ".ci/numba_cache.py" in call]
     ran = [i for i, call in enumerate(calls) if "-m pytest" in call]

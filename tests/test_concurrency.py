@@ -79,7 +79,7 @@ def test_a_forked_child_goes_on():
         assert_same(children.apply_async(numbers, (problem,)).get(timeout=60), here)
 
 
-# --- passes that compute something when it is first asked for -------------------------------------
+# --- passes that compute something at its first use -----------------------------------------------
 
 
 def lazy_problem(kind):

@@ -97,11 +97,11 @@ def test_a_part_that_takes_too_long_is_stopped(stage, tmp_path):
     short.parent.mkdir()
     short.write_text(source.replace(f"GRACE={GRACE} ", "GRACE=1 "))
     text = (
-        'case "$*" in *cholesky*) trap "" INT; sleep 20; sleep 20 ;; *slices*) echo begun;'
+        'case "$*" in *cholesky*) trap "" INT; sleep 20; sleep 20 ;; *slices*) echo started;'
         " exec sleep 20 ;; esac"
     )
     status, lines = stage(text, "4", str(tmp_path), script=short)
-    assert status == 1 and "begun" in lines
+    assert status == 1 and "started" in lines
     stopped = [line.partition(": STOPPED")[0] for line in lines if "STOPPED" in line]
     assert stopped == ["=== cut sums", "=== factors"]
     assert lines[-1].endswith("not passed: cut sums; factors")

@@ -152,14 +152,14 @@ def test_the_steps_of_the_likelihood_form(bench, rng):
 def timed(bench, monkeypatch):
     """``first_times`` with times that are known."""
     first_times = bench("first_times")
-    asked = []
+    calls = []
 
     def times(call, waits, most):
-        asked.append((waits, most))
+        calls.append((waits, most))
         return (None if waits else 2e-5), 3e-5, 4e-5, 5e-6
 
     monkeypatch.setattr(first_times, "times", times)
-    first_times.asked = asked
+    first_times.calls = calls
     return first_times
 
 
@@ -172,7 +172,7 @@ def test_rows_have_errors_beside_times(timed, bench):
     ]  # fmt: skip
     found = timed.measured(row._replace(waits=True), "float32", 1)
     assert timed.cells(found)[1] == "-" and found["ratio"] == 3.0
-    assert timed.asked == [(False, 200), (True, 1)]
+    assert timed.calls == [(False, 200), (True, 1)]
     for error in (1.0, float("nan")):
         found = timed.measured(row._replace(error=lambda _, error=error: error), "float32")
         assert found["wrong"] and timed.cells(found)[-1].endswith(" WRONG")
@@ -216,7 +216,7 @@ def test_the_table_is_written_after_each_family(timed, bench, monkeypatch, tmp_p
     assert text.count("| float64, solve |") == text.count("| float32, solve |") == 1
     rows = json.loads((tmp_path / "new" / "first_times_cuda.json").read_text(encoding="utf-8"))
     assert [(r["family"], r["error"]) for r in rows] == [("good", 0.0)] * 2
-    assert timed.main(["good", "--small"]) == 0 and timed.asked[-1] == (False, 1)
+    assert timed.main(["good", "--small"]) == 0 and timed.calls[-1] == (False, 1)
     assert timed.main(["good", "--results", str(tmp_path)]) == 0
     assert sorted(path.name for path in tmp_path.glob("*.*")) == [
         "first_times_cuda_good.json",

@@ -34,9 +34,9 @@ def handlers():
 
 @pytest.mark.parametrize("number", ALL)
 def test_signal_raises_and_is_collected_and_handlers_return(usual, number):
-    with pytest.raises(KeyboardInterrupt), collect_signals(ending=True) as asked:
+    with pytest.raises(KeyboardInterrupt), collect_signals(ending=True) as received:
         signal.raise_signal(number)
-    assert asked == [number] and handlers() == usual
+    assert received == [number] and handlers() == usual
 
 
 def test_without_ending_only_ctrl_c_is_watched(usual):
@@ -46,37 +46,37 @@ def test_without_ending_only_ctrl_c_is_watched(usual):
 
 
 def test_after_the_first_only_ctrl_c_raises_again(usual):
-    with collect_signals(ending=True) as asked:
+    with collect_signals(ending=True) as received:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    assert asked == [signal.SIGTERM, signal.SIGHUP, signal.SIGINT] and handlers() == usual
+    assert received == [signal.SIGTERM, signal.SIGHUP, signal.SIGINT] and handlers() == usual
 
 
 def test_what_others_handle_or_ignore_is_left_to_them(usual):
     seen = []
     signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
-    with collect_signals(ending=True) as asked:
+    with collect_signals(ending=True) as received:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
-    assert seen == [signal.SIGTERM] and asked == []
+    assert seen == [signal.SIGTERM] and received == []
 
 
 @pytest.mark.parametrize("number", ALL)
 def test_first_signal_waits_in_a_training_and_second_raises(usual, monkeypatch, number):
     delivered = []
-    with stop_after_step(ending=True) as asked:
+    with stop_after_step(ending=True) as received:
         monkeypatch.setattr(signals.signal, "raise_signal", delivered.append)
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert asked == [number, signal.SIGTERM]
+        assert received == [number, signal.SIGTERM]
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
         assert delivered == [] and handlers() != usual
-    assert asked == [number, signal.SIGTERM, signal.SIGINT] and handlers() == usual
+    assert received == [number, signal.SIGTERM, signal.SIGINT] and handlers() == usual
     assert delivered == [n for n in (number, signal.SIGTERM) if n != signal.SIGINT]
 
 
@@ -97,22 +97,22 @@ def test_nested_collector_shares_the_list_of_the_outer_one(usual, monkeypatch):
 
 
 def test_first_signal_raises_again_after_a_nested_training(usual):
-    with pytest.raises(KeyboardInterrupt), collect_signals(ending=True) as asked:
+    with pytest.raises(KeyboardInterrupt), collect_signals(ending=True) as received:
         with stop_after_step(ending=True):
             with stop_after_step(ending=True):  # a callback that trains another model
                 pass
             waited = signal.getsignal(signal.SIGTERM).waits
-        assert waited and asked == []
+        assert waited and received == []
         os.kill(os.getpid(), signal.SIGTERM)
-    assert asked == [signal.SIGTERM] and handlers() == usual
+    assert received == [signal.SIGTERM] and handlers() == usual
 
 
 def test_in_another_thread_nothing_is_touched(usual):
     found = []
 
     def look(which):
-        with which(ending=True) as asked:
-            found.append((asked, handlers()))
+        with which(ending=True) as received:
+            found.append((received, handlers()))
             waits.append(getattr(signal.getsignal(signal.SIGINT), "waits", None))
 
     def elsewhere(which):
@@ -130,13 +130,13 @@ def test_in_another_thread_nothing_is_touched(usual):
     assert waits[-1] is False
 
 
-def test_a_terminal_that_goes_is_told_first(usual):
-    told = []
-    with collect_signals(ending=True, hung_up=lambda: told.append("gone")):
+def test_a_closed_terminal_is_reported_first(usual):
+    calls = []
+    with collect_signals(ending=True, hung_up=lambda: calls.append("gone")):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGHUP)
         signal.raise_signal(signal.SIGTERM)
-    assert told == ["gone"]
+    assert calls == ["gone"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -146,9 +146,9 @@ def test_a_training_obeys_when_it_is_done(number):
 import os, signal
 from fastsvgp.runtime.signals import stop_after_step
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-with stop_after_step(ending=True) as asked:
+with stop_after_step(ending=True) as received:
     os.kill(os.getpid(), {int(number)})
-    while not asked:
+    while not received:
         pass
     print("saved", flush=True)
 print("never", flush=True)

@@ -177,7 +177,7 @@ def test_missing_data_are_named_and_other_cells_go_on(reproduce, tmp_path, monke
     assert "dual_fig_2, q, split 9: rounds" in printed
 
 
-def test_an_error_is_told_and_other_cells_go_on(reproduce, tmp_path, monkeypatch, capsys):
+def test_an_error_is_printed_and_other_cells_go_on(reproduce, tmp_path, monkeypatch, capsys):
     def fails(*args):
         raise ValueError("no such luck")
 
@@ -219,9 +219,9 @@ def made(reproduce, tmp_path):
     def program(data, split, steps, checkpoint):
         raise AssertionError
 
-    def cell(row, told):
+    def cell(row, published):
         run = cells.partial(program)
-        paper = {"RMSE": told}
+        paper = {"RMSE": published}
         return cells.Cell(row, run, None, 10, 2.0, paper=paper, groups=("all",), paper_steps=50)
 
     table = cells.Table(
@@ -259,9 +259,9 @@ def test_orders_that_are_not_found_come_first(page, made):
         " 0.800 (0.058) and 0.510 (0.010) here."
     )
     assert "Of 3 orders of two rows that the papers state, 1 have results here" in text
-    told = dataclasses.replace(table, orders=(("RMSE", "good at 5", "bad"),))
+    unnumbered = dataclasses.replace(table, orders=(("RMSE", "good at 5", "bad"),))
     assert "- made, RMSE: good at 5 before bad, without numbers in the paper, 1.800" in page.page(
-        folder, [told]
+        folder, [unnumbered]
     )
 
 

@@ -25,8 +25,8 @@ def test_rows_by_number_and_slice(files, rng):
     assert (len(rows), rows.shape, rows.dtype) == (20, (20, 3), np.float64)
     np.testing.assert_array_equal(rows, whole)
     slices = slice(5, 9), slice(None), slice(3, 3), slice(1, 18, 4)
-    for asked in (*slices, np.array([0, 6, 7, 8, 19]), rng.permutation(20), 8, whole[:, 0] > 0):
-        np.testing.assert_array_equal(rows[asked], whole[asked])
+    for at in (*slices, np.array([0, 6, 7, 8, 19]), rng.permutation(20), 8, whole[:, 0] > 0):
+        np.testing.assert_array_equal(rows[at], whole[at])
 
 
 def test_training_on_files_is_training_on_one(files, tmp_path, rng):

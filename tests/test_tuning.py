@@ -31,18 +31,18 @@ def test_an_unknown_field_is_refused():
 
 
 def test_threads_see_an_override_and_leave_theirs_in_any_order():
-    seen, begun, end = [], threading.Event(), threading.Event()
+    seen, overridden, end = [], threading.Event(), threading.Event()
 
     def other():
         seen.append(tuning.current.window_range)
         with tuning.override(window_range=5):
-            begun.set()
+            overridden.set()
             end.wait(60)
 
     thread = threading.Thread(target=other)
     with tuning.override(window_range=3):
         thread.start()
-        assert begun.wait(60) and seen == [3]
+        assert overridden.wait(60) and seen == [3]
     assert tuning.current.window_range == 5
     end.set()
     thread.join()

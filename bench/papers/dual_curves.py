@@ -118,15 +118,15 @@ def short(data, inducing, steps, method):
     if method == "GPflow":
         seconds, nlpd = gpflow_steps(data, inducing, steps, natural, adam)
         return {"scores": {"CPU seconds": seconds, "NLPD": nlpd}}
-    begun = [0.0]
+    started = [0.0]
 
     def watch(step, value, info):
         if step == 1:
-            begun[0] = time.process_time()
+            started[0] = time.process_time()
 
     setting = example.Setting(inducing, min(200, len(X)), steps + 1, *example.TABLE_1[1])
     model, _ = example.train(method, setting, data, 0, callback=watch)
-    seconds = time.process_time() - begun[0]
+    seconds = time.process_time() - started[0]
     return {"scores": {"CPU seconds": seconds, "NLPD": example.score(model, data)[1]}}
 
 
@@ -166,9 +166,9 @@ def gpflow_steps(data, inducing, steps, natural, adam):
 
     for i in range(steps + 1):
         if i == 1:
-            begun = time.process_time()
+            started = time.process_time()
         size.assign(sizes[min(i, 99)])
         rows = rng.choice(len(X), min(200, len(X)), replace=False)
         step(tf.constant(X[rows]), tf.constant(y[rows]))
-    seconds = time.process_time() - begun
+    seconds = time.process_time() - started
     return seconds, -float(np.mean(model.predict_log_density((Xs, ys))))

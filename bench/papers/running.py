@@ -48,7 +48,7 @@ class Checkpoint:
 
     def __init__(self, path, until=math.inf, clock=time.process_time):
         self.path, self.notes, self.until = path, path.with_suffix(".notes.json"), until
-        self._clock, self._begun = clock, clock()
+        self._clock, self._started = clock, clock()
         self.trace, self._before = {}, 0.0
         if self.notes.is_file():
             said = json.loads(self.notes.read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ class Checkpoint:
     @property
     def seconds(self):
         """CPU seconds of the cell so far, without those of scores at some steps."""
-        return self._before + self._clock() - self._begun
+        return self._before + self._clock() - self._started
 
     def start(self, make):
         """Return the model of the checkpoint, or that which ``make()`` returns."""
@@ -116,7 +116,7 @@ class Checkpoint:
             if step in steps:
                 before = self._clock()
                 self.trace[step] = {"seconds": round(self.seconds, 1), **scores(model)}
-                self._begun += self._clock() - before
+                self._started += self._clock() - before
                 self.keep(now=True)
 
         return at

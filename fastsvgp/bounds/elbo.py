@@ -428,7 +428,7 @@ def value_and_grad(model, X, Y, scale, *, weights, wrt=None, inputs=False, with_
 
 
 def accumulate_bound(model, layer, batch, wrt, inputs=False, with_kl=True):
-    """Compute ``(value, grad)``, and X_bar with ``inputs``, through a begun pass of a layer.
+    """Compute ``(value, grad)``, and X_bar with ``inputs``, through a pass of a layer.
 
     batch : Batch; all arguments are checked already
     """

@@ -14,7 +14,7 @@ def layer_pass(layer, *args, **named):
 
 
 def begin_pass(model, dtype, columns=0, need=(), *, jitter, rng, direction=None, **random):
-    """Create the pass of a checked model; draws the random quantities that are asked for."""
+    """Create the pass of a checked model; draws the requested random quantities."""
     more = check.drawn(random, model, dtype, rng)
     if direction is not None:
         more["direction"] = direction

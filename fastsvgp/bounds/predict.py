@@ -345,7 +345,7 @@ def _marginals(
     model, Xs, jitter, chunk_size, Ys=check.ABSENT
 ) -> tuple[AnyRecord, np.ndarray, Marginals]:
     """Return the checked model, the checked targets, and marginals (..., N), chunk by chunk."""
-    layer, model, Xs, Ys, _ = begun(model, jitter, Xs, Ys)
+    layer, model, Xs, Ys, _ = begin_pass(model, jitter, Xs, Ys)
     parts = [layer.forward(X)[0] for X in chunks(layer, Xs, chunk_size)]
     check.report_clamped(layer.clamped)
     f = Marginals(
@@ -359,13 +359,13 @@ def _marginals(
 
 
 def chunks(layer, Xs, chunk_size):
-    """Return the chunks of Xs for a pass, of the size that is asked for or of the default."""
+    """Return the chunks of Xs for a pass, of the requested or the default size."""
     size = max(1, kernels.chunk_numbers(Xs) // layer.num_inducing)
     size = size if chunk_size is None else check.whole("chunk_size", chunk_size)
     return [Xs[start : start + size] for start in range(0, len(Xs), size)]
 
 
-def begun(model, jitter, Xs, Ys=check.ABSENT, need=(), columns=None):
+def begin_pass(model, jitter, Xs, Ys=check.ABSENT, need=(), columns=None):
     """Check the arguments and begin a pass: ``(pass, model, Xs, Ys, jitter)``.
 
     ``columns`` as of a ``LayerPass``; default the rows of Xs.
@@ -380,7 +380,7 @@ def begun(model, jitter, Xs, Ys=check.ABSENT, need=(), columns=None):
 
 def _joint(model, Xs, jitter):
     """Return mean (..., N), covariance (..., N, N), and the jitter that was added."""
-    layer, model, Xs, _, jitter = begun(model, jitter, Xs, columns=0)
+    layer, model, Xs, _, jitter = begin_pass(model, jitter, Xs, columns=0)
     mean, cov = layer.joint(Xs)
     check.report_clamped(layer.clamped)
     check.result(total(cov), model)

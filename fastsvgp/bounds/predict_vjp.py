@@ -17,7 +17,7 @@ from ..runtime import deferred_checks, tuning
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
 from .elbo import SVGP
-from .predict import begun, total, trailing
+from .predict import begin_pass, total, trailing
 
 
 @public_call(SVGP)
@@ -70,7 +70,7 @@ def predict_f_and_vjp(
     >>> mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
     >>> Xs_bar = vjp(np.ones(len(Xs)), 0.5 / np.sqrt(var))
     """
-    layer, model, X, *_ = begun(model, jitter, Xs, need=("inputs",))
+    layer, model, X, *_ = begin_pass(model, jitter, Xs, need=("inputs",))
     repeatable = _RepeatablePass(layer, X.copy())
     f = repeatable.forward()
     check.report_clamped(repeatable.layer.clamped)

@@ -195,50 +195,60 @@ def inducing(model, num_sets=1, user="SGPR"):
     covariance, Z = model.covariance, model.inducing
     if Z is None:
         raise TypeError(f"`inducing` is None where a number or an array must be{PARTIAL}")
+    _check_inducing_type(covariance, Z)
+    sets = _named_sets(Z) if covariance.inducing_type is None else []
+    _check_set_shapes(sets)
+    D, sizes = covariance.num_columns(Z), covariance.num_inducing(Z)
+    if len(sizes) != num_sets:
+        _refuse_number_of_sets(Z, len(sizes), num_sets, user)
+    covariance.check_dim(D)
+    for name, one in sets:
+        codes(covariance, one, name)
+    return sizes, D
+
+
+def _check_inducing_type(covariance, Z):
+    """Refuse inducing inputs of another type than the covariance takes: a record, or arrays."""
     expected, kind = covariance.inducing_type, type(covariance).__name__
     if expected is not None and type(Z) is not expected:
         came = f"a {type(Z).__name__}" if is_record(Z) else "an array"
         raise TypeError(
             f"`inducing` must be a {expected.__name__}, which a {kind} covariance takes, got {came}"
         )
-    if expected is None:
-        if is_record(Z) and not isinstance(Z, InducingSets):
-            raise TypeError(
-                f"`inducing` must be an array (M, D), which a {kind} covariance takes, got a"
-                f" {type(Z).__name__}"
-            )
-        first, *_ = sets = sets_of(Z)
-        if len(sets) == 1 and type(Z) is np.ndarray and Z.ndim == 2 and Z.size:
-            sets = ()  # nothing to refuse
-        for i, one in enumerate(sets):
-            if np.ndim(one) != 2 or 0 in one.shape or one.shape[1] != first.shape[1]:
-                name = f"inducing.{Z._record_fields[i][0]}" if is_record(Z) else "inducing"
-                other = f", D the {first.shape[1]} columns of the first set" if i else ""
-                raise ValueError(
-                    f"`{name}` must have shape (M, D) with M and D > 0{other}, got {np.shape(one)}"
-                )
-    D, sizes = covariance.num_columns(Z), covariance.num_inducing(Z)
-    if len(sizes) != num_sets:
-        came = (
-            f"a record {type(Z).__name__} of {len(sizes)} sets"
-            if is_record(Z)
-            else "an array, one set"
+    if expected is None and is_record(Z) and not isinstance(Z, InducingSets):
+        raise TypeError(
+            f"`inducing` must be an array (M, D), which a {kind} covariance takes, got a"
+            f" {type(Z).__name__}"
         )
-        takes = (
-            "one: an array (M, D)"
-            if num_sets == 1
-            else f"{num_sets}: a record such as fastsvgp.InducingPair(Z, O)"
-        )
-        raise TypeError(f"`inducing` is {came} of inducing inputs, and {user} takes {takes}")
-    covariance.check_dim(D)
-    if expected is None:
-        for i, one in enumerate(sets_of(Z)):
-            codes(
-                covariance,
-                one,
-                f"inducing.{Z._record_fields[i][0]}" if is_record(Z) else "inducing",
+
+
+def _named_sets(Z):
+    """Return each set of arrays with its name in messages."""
+    if not is_record(Z):
+        return [("inducing", Z)]
+    fields = (f"inducing.{name}" for name, _ in Z._record_fields)
+    return list(zip(fields, sets_of(Z), strict=True))
+
+
+def _check_set_shapes(sets):
+    """Refuse sets that are no matrices (M, D) with the same columns."""
+    for i, (name, one) in enumerate(sets):
+        D = sets[0][1].shape[1] if i else None
+        if np.ndim(one) != 2 or 0 in one.shape or (i and one.shape[1] != D):
+            other = f", D the {D} columns of the first set" if i else ""
+            raise ValueError(
+                f"`{name}` must have shape (M, D) with M and D > 0{other}, got {np.shape(one)}"
             )
-    return sizes, D
+
+
+def _refuse_number_of_sets(Z, num, num_sets, user):
+    came = f"a record {type(Z).__name__} of {num} sets" if is_record(Z) else "an array, one set"
+    takes = (
+        "one: an array (M, D)"
+        if num_sets == 1
+        else f"{num_sets}: a record such as fastsvgp.InducingPair(Z, O)"
+    )
+    raise TypeError(f"`inducing` is {came} of inducing inputs, and {user} takes {takes}")
 
 
 def drawn(requested, model, dtype, rng, M=None):

@@ -41,9 +41,9 @@ def main(argv=None):
         args = parser().parse_args(arguments, argparse.Namespace(words=arguments))
     except UsageError as error:
         return _fail("", error)
-    with collect_signals(ending=True, hung_up=_mute) as asked:
+    with collect_signals(ending=True, hung_up=_mute) as received:
         code = _run(args)
-    return 128 + (asked[0] if asked else signal.SIGINT) if code == INTERRUPTED else code
+    return 128 + (received[0] if received else signal.SIGINT) if code == INTERRUPTED else code
 
 
 def _mute():

@@ -46,7 +46,7 @@ def _run(args, group=None):
         target_file=args.target_file,
         ignore=args.ignore,
         likelihood=args.likelihood,
-        second=second_column.asked(args),
+        second=second_column.requested(args),
         missing=args.missing,
         file_format=FileFormat(args.delimiter, args.header, images=args.patch_shape is not None),
     )

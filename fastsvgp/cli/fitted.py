@@ -327,18 +327,24 @@ class Fitted:
                 f" {then}; give images of that shape"
             )
         if self.columns["named"] and table.named:
-            names = self.column_names
-            lacking = [name for name in names if name not in table.names]
-            if lacking:
-                raise UsageError(
-                    f"{table.path} lacks the input column{'s'[: len(lacking) > 1]}"
-                    f" {shown(map(repr, lacking))}; it has {shown(table.names)}"
-                )
-            wanted = listed(self.target_name)
-            there = all(name in table.names for name in wanted)
-            found = [table.names.index(name) for name in wanted] if there else [None]
-            target = found if self.several and there else found[0]
-            return [table.names.index(name) for name in names], target
+            return self._columns_by_name(table)
+        return self._columns_by_position(table)
+
+    def _columns_by_name(self, table):
+        names = self.column_names
+        lacking = [name for name in names if name not in table.names]
+        if lacking:
+            raise UsageError(
+                f"{table.path} lacks the input column{'s'[: len(lacking) > 1]}"
+                f" {shown(map(repr, lacking))}; it has {shown(table.names)}"
+            )
+        target, wanted = None, listed(self.target_name)
+        if all(name in table.names for name in wanted):
+            found = [table.names.index(name) for name in wanted]
+            target = found if self.several else found[0]
+        return [table.names.index(name) for name in names], target
+
+    def _columns_by_position(self, table):
         inputs, target, width = (
             self.columns["inputs"],
             self.columns["target"],

@@ -125,9 +125,9 @@ def info_rows():
     yield "per rank", f"{' or '.join(map(str, threads))} thread{'s'[: threads != [1]]}"
     buffer, times = np.ones(NUMBERS), []
     for _ in range(ROUNDS):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         group.sum(buffer)
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - start)
         buffer[:] = 1
     yield (
         "all-reduce",

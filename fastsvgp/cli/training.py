@@ -161,7 +161,7 @@ def train(fitted, task, settings, folder):
     with closing(Progress(total, settings.quiet)) as progress, _explained(settings, checkpoint):
         model, info, _ = routine.train(fitted.model, X, y, options, progress)
     # interrupted before the first step, perhaps during imports: there is nothing to keep
-    if info.interrupted and settings.leads and not progress.begun:
+    if info.interrupted and settings.leads and not progress.has_started:
         raise KeyboardInterrupt
     with ranks_apart():
         model, jitter = fs.recipes.finished(model, X, y, settings.jitter, group=settings.group)

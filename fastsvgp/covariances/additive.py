@@ -142,8 +142,8 @@ class Additive(Covariance):
             variances_bar = np.stack(bars)
         if wanted(need, "lengthscales"):
             lengthscales_bar = zeros_like(self.lengthscales, X)
-        asked = variances_bar is not None or lengthscales_bar is not None
-        return Additive(variances_bar, lengthscales_bar) if asked else None, (
+        has_gradient = variances_bar is not None or lengthscales_bar is not None
+        return Additive(variances_bar, lengthscales_bar) if has_gradient else None, (
             np.zeros_like(X) if "X" in need else None
         )
 

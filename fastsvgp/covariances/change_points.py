@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels
-from ..records import leaf, record, static, tree_map
+from ..records import leaf, plus, record, static, tree_map
 from ..records.typed import Array, Number
 from .base import (
     ALL,
@@ -125,7 +125,7 @@ class ChangePoints(Covariance):
         changes = wanted(need, "at") or wanted(need, "steepness")
         through = changes or any(name in need for name in inputs)
         w_bars = np.zeros_like(first), np.zeros_like(second)
-        part_bars, sums = [], {name: None for name in inputs}
+        part_bars, sums = [], dict.fromkeys(("X1", "X2"))
         for i, part in enumerate(self.parts):
             own = need_of(need, f"parts.{i}")
             part_K = part.matrix(X1, X2) if through or own else None
@@ -139,23 +139,20 @@ class ChangePoints(Covariance):
                 part_K_bar *= K_bar
                 bars = part.matrix_vjp(part_K_bar, part_K, X1, X2, own)
             part_bars.append(tree_map(lambda leaf: None, part) if bars[0] is None else bars[0])
-            for name, bar in zip(("X1", "X2"), bars[1:], strict=True):
-                if bar is not None:
-                    sums[name] = bar if sums[name] is None else sums[name] + bar
-        pulls = []
-        if through:
-            if X2 is None:
-                w_bars = (w_bars[0] + w_bars[1],)
-            pulls = [
-                self._weights_vjp(w_bar, X, need)
-                for w_bar, X in zip(w_bars, inputs.values(), strict=True)
-            ]
-        X_bars = [
-            sums[name] + pull[2] if name in need else None
-            for name, pull in zip(inputs, pulls or [(None,) * 3] * len(inputs), strict=True)
-        ]
-        covariance_bar = self._gradient(part_bars, pulls, need, X1)
-        return covariance_bar, *X_bars, *[None] * (2 - len(X_bars))
+            sums = {name: plus(bar, sums[name]) for name, bar in zip(sums, bars[1:], strict=True)}
+        pulls = self._pulls(w_bars, inputs, need) if through else {}
+        X_bars = {name: sums[name] + pulls[name][2] for name in inputs if name in need}
+        covariance_bar = self._gradient(part_bars, pulls.values(), need, X1)
+        return covariance_bar, X_bars.get("X1"), X_bars.get("X2")
+
+    def _pulls(self, w_bars, inputs, need):
+        """Return ``_weights_vjp`` of each side by its name; a single side has both cotangents."""
+        if len(inputs) == 1:
+            w_bars = (w_bars[0] + w_bars[1],)
+        return {
+            name: self._weights_vjp(w_bar, X, need)
+            for w_bar, (name, X) in zip(w_bars, inputs.items(), strict=True)
+        }
 
     def _gradient(self, part_bars, pulls, need, like):
         if not needs_fields(need):

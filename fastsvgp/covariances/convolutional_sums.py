@@ -147,34 +147,48 @@ def pair_sums_vjp(
     covariance, k_bar, X, B, geometry, windows=None, others=None, need=("covariance", "X", "B")
 ):
     """``(covariance_bar, X_bar, B_bar)``; B_bar is defined as in ``patch_pair_sums_vjp``."""
-    inputs = tuple(name for name in need if name in ("X", "B"))
+    arguments = covariance, k_bar, X, B, geometry
     if isinstance(covariance, Stationary) and (
         B.ndim == 2 or len(B) <= windows_per_chunk(X, geometry)
     ):
-        fields, parameters = (
-            _kernel_fields(covariance, need),
-            (covariance.variance, covariance.lengthscales),
-        )
-        X_bar, B_bar, *bars = kernels.patch_pair_sums_vjp(
-            k_bar,
-            covariance.family,
-            X,
-            B,
-            *parameters,
-            geometry,
-            windows,
-            others,
-            (*fields, *inputs),
-        )
-        return _covariance_bar(covariance, fields, *bars), X_bar, B_bar
+        return _fused_pair_sums_vjp(*arguments, windows, others, need)
     if B.ndim == 1:
-        total, b_bar = (None, None), np.zeros(B.shape, B.dtype, like=B)
-        for at in range_pairs(len(B)):
-            *bars, B_bar = pair_sums_vjp(covariance, k_bar, X, outer(B, *at), geometry, *at, need)
-            total = plus(tuple(bars), total)
-            if B_bar is not None:
-                add_outer_bar(b_bar, B, B_bar, *at)
-        return *total, b_bar if "B" in need else None
+        return _outer_pair_sums_vjp(*arguments, need)
+    return _image_pair_sums_vjp(*arguments, windows, others, need)
+
+
+def _fused_pair_sums_vjp(covariance, k_bar, X, B, geometry, windows, others, need):
+    """``pair_sums_vjp`` of a stationary covariance by its kernel."""
+    inputs = tuple(name for name in need if name in ("X", "B"))
+    fields = _kernel_fields(covariance, need)
+    X_bar, B_bar, *bars = kernels.patch_pair_sums_vjp(
+        k_bar,
+        covariance.family,
+        X,
+        B,
+        covariance.variance,
+        covariance.lengthscales,
+        geometry,
+        windows,
+        others,
+        (*fields, *inputs),
+    )
+    return _covariance_bar(covariance, fields, *bars), X_bar, B_bar
+
+
+def _outer_pair_sums_vjp(covariance, k_bar, X, b, geometry, need):
+    """``pair_sums_vjp`` for b b' of all windows, a pair of ranges of them at a time."""
+    total, b_bar = (None, None), np.zeros(b.shape, b.dtype, like=b)
+    for at in range_pairs(len(b)):
+        *bars, B_bar = pair_sums_vjp(covariance, k_bar, X, outer(b, *at), geometry, *at, need)
+        total = plus(tuple(bars), total)
+        if B_bar is not None:
+            add_outer_bar(b_bar, b, B_bar, *at)
+    return *total, b_bar if "B" in need else None
+
+
+def _image_pair_sums_vjp(covariance, k_bar, X, B, geometry, windows, others, need):
+    """``pair_sums_vjp`` by the covariance's matrices, an image at a time."""
     names = tuple(name for n in need if n != "B" for name in (("X1", "X2") if n == "X" else (n,)))
     covariance_bar, X_bar = None, np.zeros(X.shape, X.dtype, like=X) if "X" in need else None
     B_bar = np.zeros(B.shape, B.dtype, like=B) if "B" in need else None

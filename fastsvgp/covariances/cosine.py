@@ -108,8 +108,8 @@ class Cosine(Covariance):
             variance_bar = k_bar.sum(dtype=np.float64).astype(X.dtype)
         if wanted(need, "frequencies"):
             frequencies_bar = zeros_like(self.frequencies, X)
-        asked = variance_bar is not None or frequencies_bar is not None
-        return Cosine(variance_bar, frequencies_bar) if asked else None, (
+        has_gradient = variance_bar is not None or frequencies_bar is not None
+        return Cosine(variance_bar, frequencies_bar) if has_gradient else None, (
             np.zeros_like(X) if "X" in need else None
         )
 

@@ -91,10 +91,10 @@ class OnFeatures(Covariance):
 
     def inner_vjp(self, features_bar, forward, need):
         """Cotangents ``(network_bar, X_bar)`` from the cotangent of phi."""
-        asked = ("network",) * bool(_of_network(need)) + ("X",) * ("X" in need)
-        if features_bar is None or not asked:
+        network_need = ("network",) * bool(_of_network(need)) + ("X",) * ("X" in need)
+        if features_bar is None or not network_need:
             return None, None
-        return self.network.vjp(features_bar, forward, asked)
+        return self.network.vjp(features_bar, forward, network_need)
 
     def outer_bar(self, covariance_bar, network_bar, need, like):
         """Combine the cotangents of k and the network; zeros if needed and None.

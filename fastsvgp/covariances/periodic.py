@@ -124,8 +124,8 @@ class Periodic(Covariance):
         period_bar = None
         if period:
             period_bar = self._period_bar([(inputs[name], bars[name]) for name in inputs], X1)
-        asked = self._gradient(part_bar, period_bar) if needs_fields(need) else None
-        return asked, *(bars.get(name) if name in need else None for name in ("X1", "X2"))
+        gradient = self._gradient(part_bar, period_bar) if needs_fields(need) else None
+        return gradient, *(bars.get(name) if name in need else None for name in ("X1", "X2"))
 
     def _gradient(self, part_bar, period_bar):
         if part_bar is None:

@@ -80,11 +80,11 @@ class RationalQuadratic(OfDistance):
         bars = of_variance / self.variance, lengthscales_bar, of_alpha
         return self._gradient(bars, fields.values(), X1), *inputs
 
-    def _gradient(self, bars, asked, like):
-        """Return the record of the cotangents that are asked for; None if none is."""
+    def _gradient(self, bars, fields, like):
+        """Return the record of the cotangents of ``fields``; None if there are none."""
         bars = [
             bar.astype(like.dtype) if field else None
-            for bar, field in zip(bars, asked, strict=True)
+            for bar, field in zip(bars, fields, strict=True)
         ]
         return None if all(bar is None for bar in bars) else RationalQuadratic(*bars)
 

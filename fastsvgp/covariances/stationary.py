@@ -36,8 +36,8 @@ class OfDistance(Covariance):
         lengthscales_bar = (
             zeros_like(self.lengthscales, X) if wanted(need, "lengthscales") else None
         )
-        asked = variance_bar is not None or lengthscales_bar is not None
-        return type(self)(variance_bar, lengthscales_bar) if asked else None, (
+        has_gradient = variance_bar is not None or lengthscales_bar is not None
+        return type(self)(variance_bar, lengthscales_bar) if has_gradient else None, (
             np.zeros_like(X) if "X" in need else None
         )
 

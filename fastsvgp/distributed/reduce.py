@@ -210,8 +210,8 @@ class BoundCall(NamedTuple):
 
     def _seed(self, communicator):
         quantities = getattr(getattr(self.model, "posterior", None), "random_quantities", ())
-        asked = any(self.options.get(name) is not None for name in quantities)
-        if self.drawing or seed_of(self.rng) == "drawn" or asked:
+        given = any(self.options.get(name) is not None for name in quantities)
+        if self.drawing or seed_of(self.rng) == "drawn" or given:
             return common_seed(communicator, self.rng)
         return self.rng
 
@@ -322,10 +322,10 @@ def on_host(array):
     return array.get() if on_device(array) else np.asarray(array)
 
 
-def _fingerprint(begun, model, arguments):
+def _fingerprint(at_start, model, arguments):
     """Return the fingerprint at the start of a step, if any, else that of model and arguments."""
-    if begun is not None:
-        return begun
+    if at_start is not None:
+        return at_start
     return fingerprint(model) ^ zlib.crc32(repr(arguments).encode()) & 0xFFFF
 
 

@@ -15,7 +15,7 @@ from .. import check, models
 from ..bounds.elbo import data_term_and_grad, elbo, elbo_and_grad
 from ..bounds.model_kinds import KINDS, ModelKind
 from ..bounds.predict import (
-    begun,
+    begin_pass,
     chunks,
     joint_samples,
     predict_cdf,
@@ -33,7 +33,7 @@ from .model import MultiGP, checked, layers_of
 
 
 def begin(model, dtype, columns=0, need=(), *, jitter, rng, direction=None, **random):
-    """Begin the pass of a checked model; draws the random quantities that are asked for."""
+    """Begin the pass of a checked model; draws the requested random quantities."""
     each = drawn(model, dtype, rng, random)
     if direction is not None:
         raise ValueError(f"a MultiGP has no step direction {direction!r}: leave it out")
@@ -85,7 +85,7 @@ def predict_f(model, Xs, *, full_cov=False, full_output_cov=False, jitter=None, 
             "predict_f: `full_cov` and `full_output_cov` together are a covariance of J N numbers;"
             " give one of them, or draw with sample_f"
         )
-    layer, model, Xs, *_ = begun(model, jitter, Xs)
+    layer, model, Xs, *_ = begin_pass(model, jitter, Xs)
     means, covs = [], []
     for X in chunks(layer, Xs, chunk_size):
         g, _ = layer.latents(X)
@@ -103,7 +103,7 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     So the functions of a draw depend on each other as under q. N^3 / 3 flops per latent function.
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    layer, model, Xs, _, jitter = begun(model, jitter, Xs, columns=0)
+    layer, model, Xs, _, jitter = begin_pass(model, jitter, Xs, columns=0)
     mean, cov = layer.joint_latents(Xs)
     check.report_clamped(layer.clamped)
     check.result(total(cov), model)

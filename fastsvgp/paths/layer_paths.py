@@ -110,7 +110,7 @@ class LayerPaths(Functions):
         Of the random features.
     mean : Mean, optional
     num_features : int
-        As asked for; static.
+        As requested; static.
     seeds : int, or (S,) array of int
         Of the features of all functions, or of each; on the host. Static.
     outputs : () or (P,)

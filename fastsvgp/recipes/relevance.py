@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import check
 from ..collapsed.sgpr import SGPR
+from ..distributed import broadcast
 from ..likelihoods import Ordinal
 from ..runtime import tuning
 from ..train import fit
@@ -77,6 +78,22 @@ def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
         return start
     lengthscales = typical * np.sqrt(relevance.sum() / np.where(varies, relevance, 1.0))
     return np.where(varies, lengthscales, start).astype(start.dtype)
+
+
+def units_on_ranks(group, covariance, X, Y, weights, rng):
+    """Compute ``relevant_lengthscales`` from those of ``covariance``.
+
+    On the ranks of a group rank 0 computes and broadcasts them; None is a group of one.
+    """
+
+    def relevant(X, seed):
+        draw, start = np.random.default_rng(seed), covariance.lengthscales
+        return relevant_lengthscales(type(covariance), start, X, Y, weights, draw)
+
+    seed = int(rng.integers(2**32))
+    if group is None:
+        return relevant(X, seed)
+    return broadcast.from_root(group, relevant, X, seed, tuning.current.relevance_rows)
 
 
 def as_numbers(likelihood, Y):

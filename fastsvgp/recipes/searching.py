@@ -9,7 +9,6 @@ import numpy as np
 from .. import check
 from ..bounds.elbo import SVGP
 from ..covariances import Covariance
-from ..distributed import broadcast
 from ..errors import refuse_unknown
 from ..initialise import (
     greedy_variance_inducing,
@@ -41,7 +40,7 @@ from .names import (
     plain,
     posterior_of,
 )
-from .relevance import as_numbers, relevant_lengthscales
+from .relevance import as_numbers, units_on_ranks
 from .routine import checked_natural_step, seed_of, steps_of, training
 from .scaling import ClassScale, ColumnScale, Scale, constant, keeping_codes, usable_rows
 from .settings import Choices, Course, Inducing, Method, Parts, Settings
@@ -292,27 +291,14 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     likelihood, kind, jitter = method.likelihood, method.kind, method.jitter
     inducing = parts.inducing
     rng, rows = np.random.default_rng([method.seed, 1]), unique_rows.distinct(X, weights)
-    latent = likelihood.num_latent
-    outputs = check.axes_of_targets(Y, likelihood) if latent is None else (latent,)
     covariance = _covariance(parts.covariance, rows, parts.ard, rng)
     named("chosen", parts.chosen, CHOICES)
     by_number = not isinstance(inducing, InducingPair) and np.ndim(inducing) < 2
     at_rows = by_number and sum(sizes := sizes_for("inducing", inducing, kind)) >= len(rows[0])
     informed = informed and isinstance(parts.covariance, str) and parts.ard and not at_rows
-    units, most = 1.0, tuning.current.relevance_rows
-    if informed and len(X) > most and X.shape[1] > 1:
-        targets, equal = as_numbers(likelihood, Y), covariance
-
-        def relevant(X, seed):
-            draw, start = np.random.default_rng(seed), equal.lengthscales
-            return relevant_lengthscales(type(equal), start, X, targets, weights, draw)
-
-        draw = int(rng.integers(2**32))
-        units = (
-            relevant(X, draw)
-            if group is None
-            else broadcast.from_root(group, relevant, X, draw, most)
-        )
+    units = 1.0
+    if informed and len(X) > tuning.current.relevance_rows and X.shape[1] > 1:
+        units = units_on_ranks(group, covariance, X, as_numbers(likelihood, Y), weights, rng)
         covariance = replace(covariance, lengthscales=units)
     Z = (
         _inducing(sizes, rows[0], at_rows, covariance, parts.chosen, units, rng)
@@ -322,13 +308,19 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     if jitter is None and at_rows and method.solver == "lbfgs" and X.dtype == np.float64:
         jitter = JITTER
     likelihood = in_dtype(X.dtype, likelihood)
-    if several.asked(parts.latents, likelihood):
-        method = replace(method, likelihood=likelihood, jitter=jitter)
-        return (
-            several.model_of(Y, weights, parts, method, (covariance, Z), rng),
-            at_rows,
-            jitter,
-        )
+    method = replace(method, likelihood=likelihood, jitter=jitter)
+    if several.needs_latents(parts.latents, likelihood):
+        model = several.model_of(Y, weights, parts, method, (covariance, Z), rng)
+    else:
+        model = _single_layer(X, Y, weights, parts, method, (covariance, Z))
+    return model, at_rows, jitter
+
+
+def _single_layer(X, Y, weights, parts, method, found):
+    """Make an SVGP, or a model with a collapsed bound; ``found`` as in ``several.model_of``."""
+    (covariance, Z), likelihood, kind = found, method.likelihood, method.kind
+    latent = likelihood.num_latent
+    outputs = check.axes_of_targets(Y, likelihood) if latent is None else (latent,)
     offset, chosen = guesses.offset(likelihood, Y, weights), parts.mean
     if offset is None:
         offset = np.zeros(outputs)
@@ -336,16 +328,16 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
         chosen = "constant"
     mean = mean_of(chosen, X.shape[1], offset.astype(X.dtype)[()])
     if method.solver == "lbfgs":
-        return COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean), at_rows, jitter
+        return COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean)
     q = posterior_of(
         kind,
         covariance,
         Z,
         outputs[0] if outputs else None,
         len(X) if weights is None else weights.sum(),
-        jitter,
+        method.jitter,
     )
-    return SVGP(covariance, Z, q, likelihood, mean), at_rows, jitter
+    return SVGP(covariance, Z, q, likelihood, mean)
 
 
 def keeping_noise(start, y):
@@ -426,7 +418,7 @@ def _inducing(sizes, rows, everything, covariance, chosen, units, rng):
         )
     if sum(sizes) > len(rows):
         log.info(
-            "%s inducing inputs were asked for; the %d distinct rows are used",
+            "%s inducing inputs were requested; the %d distinct rows are used",
             " + ".join(map(str, sizes)),
             len(rows),
         )

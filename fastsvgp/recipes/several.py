@@ -18,7 +18,7 @@ from .names import NOISE, mean_of, posterior_of
 SEPARATE = "separate"
 
 
-def asked(latents, likelihood):
+def needs_latents(latents, likelihood):
     """Whether these settings need a ``MultiGP``."""
     return latents is not None or likelihood.latents_per_output > 1
 

@@ -79,10 +79,11 @@ def number_of(inducing, kind, X):
     return number
 
 
-def sizes_for(name, asked, kind):
+def sizes_for(name, requested, kind):
     """Return the number of inducing inputs of each set: one number for all sets, or one per set."""
-    each = isinstance(asked, tuple | list)
-    sizes = [check.whole(name, size) for size in (asked if each else (asked,) * kind.num_sets)]
+    each = isinstance(requested, tuple | list)
+    sizes = requested if each else (requested,) * kind.num_sets
+    sizes = [check.whole(name, size) for size in sizes]
     if len(sizes) != kind.num_sets:
         takes = "one set of inducing inputs; give one number"
         if kind.num_sets > 1:

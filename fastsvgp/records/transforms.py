@@ -12,7 +12,7 @@ large step upwards cannot multiply a variance by thousands.
 ``log``: x = e^u. It is scale-free: a step of 0.01 is one per cent of any x. For data that cannot be
 standardised.
 
-``logit``: x = 1 / (1 + e^-u), between 0 and 1, for shares whatever transform is asked for.
+``logit``: x = 1 / (1 + e^-u), between 0 and 1, for shares whatever transform is requested.
 """
 
 from typing import Any, NamedTuple

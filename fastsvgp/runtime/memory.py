@@ -103,7 +103,7 @@ def _rows(value):
 
 
 def _driver(arguments, rows, requested):
-    """Name the argument behind ``asked`` bytes; if unknown, behind the largest possible matrix."""
+    """Name the argument behind ``requested`` bytes; if None, behind the largest matrix."""
     arrays = {name: value for name, value in arguments.items() if not isinstance(value, int)}
     item = max((a.dtype.itemsize for a in arrays.values() if a.dtype.kind == "f"), default=8)
     guesses = [(math.prod(a.shape) * a.dtype.itemsize, name) for name, a in arrays.items()]

@@ -34,7 +34,7 @@ def get_num_threads() -> int:
     """
     if _count is not None:
         return _count
-    return _asked() or _share or min(_cores(), _quota() or MOST)
+    return _from_environment() or _share or min(_cores(), _quota() or MOST)
 
 
 def share_cores(count):
@@ -47,7 +47,7 @@ def is_fixed():
     """Whether the user, the environment or ``share_cores`` has set the number."""
     return (
         _count is not None
-        or _asked() > 0
+        or _from_environment() > 0
         or _share is not None
         or bool(os.environ.get("OPENBLAS_NUM_THREADS"))
     )
@@ -131,7 +131,7 @@ def _checked(count):
 
 
 @functools.cache
-def _asked():
+def _from_environment():
     """Return the number set by the environment, read once; 0 if there is no valid one."""
     for name in VARIABLES:
         # OpenMP allows a list, one number per nesting level

@@ -44,7 +44,7 @@ class Progress:
             self._bar = tqdm(total=total, bar_format=layout, mininterval=0.1, dynamic_ncols=True)
 
     @property
-    def begun(self):
+    def has_started(self):
         """Whether a step has been taken."""
         return self._smooth is not None
 

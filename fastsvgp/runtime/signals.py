@@ -9,17 +9,17 @@ ENDING = tuple(number for number in (signal.SIGTERM, HANGUP) if number is not No
 
 
 class _Watch:
-    """Signal handler that records signals in ``asked`` and raises ``KeyboardInterrupt``.
+    """Signal handler that records signals in ``received`` and raises ``KeyboardInterrupt``.
 
     While ``waits`` is true, the first signal is only recorded.
     """
 
     def __init__(self, hung_up):
-        self.asked, self.waits, self._hung_up = [], False, hung_up
+        self.received, self.waits, self._hung_up = [], False, hung_up
 
     def __call__(self, number, frame):
-        first = not self.asked
-        self.asked.append(number)
+        first = not self.received
+        self.received.append(number)
         if number == HANGUP and self._hung_up is not None:
             self._hung_up()
         if first and self.waits:
@@ -55,7 +55,7 @@ def collect_signals(ending=False, hung_up=None):
     """
     outer = _watch()
     if outer is not None or not _in_main_thread():
-        yield [] if outer is None else outer.asked
+        yield [] if outer is None else outer.received
         return
     watch = _Watch(hung_up)
     usual = {signal.SIGINT: signal.default_int_handler} | dict.fromkeys(
@@ -67,7 +67,7 @@ def collect_signals(ending=False, hung_up=None):
     try:
         for number in watched:
             signal.signal(number, watch)
-        yield watch.asked
+        yield watch.received
     finally:
         for number, handler in watched.items():
             signal.signal(number, handler)
@@ -81,17 +81,17 @@ def stop_after_step(ending):
     signal on Ctrl-C raises immediately. At the end, SIGTERM and SIGHUP are raised again with their
     usual effect, unless this is inside a ``collect_signals``.
     """
-    nested, asked = _watch() is not None, []
+    nested, received = _watch() is not None, []
     try:
-        with collect_signals(ending) as asked:
+        with collect_signals(ending) as received:
             # without effect if others handle all signals, and in threads that receive none
             watch = (_watch() if _in_main_thread() else None) or _Watch(None)
             before, watch.waits = watch.waits, True
             try:
-                yield asked
+                yield received
             finally:
                 watch.waits = before
     finally:
-        for number in asked:
+        for number in received:
             if number in ENDING and not nested:
                 signal.raise_signal(number)

@@ -5,7 +5,7 @@ is the default in two cases. Up to ``FEW_ROWS`` rows L-BFGS is best with any num
 inputs: see bench/results/estimators.md. Up to ``MOST_ROWS`` rows it is the default only with at
 least ``MANY`` inducing inputs. With fewer it can stop at an optimum that ignores relevant inputs:
 with 256, bike (5000 rows) has an RMSE of 0.081 by L-BFGS, and of 0.037 by minibatches. Methods and
-solvers that are asked for by name are used with any number of rows.
+solvers that are requested by name are used with any number of rows.
 
 The command line also chooses the number of inducing inputs: all distinct rows, held fixed, up to
 ``EXACT_ROWS`` of them, else ``MANY``. With all rows the bound is the marginal likelihood of an

@@ -71,7 +71,7 @@ class Checkpoints:
         """
         if self.path is None:
             return
-        begun = self.clock()
+        started = self.clock()
         state, kept = snapshot(), []
 
         def keep(path):
@@ -94,7 +94,7 @@ class Checkpoints:
                 error,
             )
         self._last = self.clock()
-        self._cost = self._last - begun
+        self._cost = self._last - started
 
     def whereabouts(self, unit, done, total):
         """Return the note for an error that ends a training: steps done and last step saved."""

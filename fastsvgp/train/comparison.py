@@ -33,35 +33,37 @@ def _plain(name, value):
         return {name: value}
     if isinstance(value, np.ndarray) or on_device(value):
         return {name: f"an array {data_digests.hashed(value)}"}
-    kind = type(value).__name__.lstrip("_")
-    if hasattr(value, "_asdict"):
-        fields = value._asdict()
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            f.name: getattr(value, f.name)
-            for f in dataclasses.fields(value)
-            if f.compare and f.name != "fixed"
-        }
-    elif isinstance(value, (dict, tuple, list)):
-        named = isinstance(value, dict) or all(
-            isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], str) for v in value
-        )
-        fields = dict(value) if named else dict(enumerate(value))
-        kind = ", ".join(sorted(map(str, fields))) or "nothing" if named else f"{len(fields)} parts"
-    else:
-        return {
-            name: (
-                "a function"
-                if kind in ("function", "method", "partial", "builtin_function_or_method")
-                else kind
-            )
-        }
+    kind, fields = _kind_and_fields(value)
+    if fields is None:
+        return {name: kind}
     if fields.keys() == {"value"}:  # a constant schedule is its number
         return _plain(name, fields["value"])
     found = {name: kind}
     for field, part in fields.items():
         found |= _plain(f"{name}.{field}", part)
     return found
+
+
+def _kind_and_fields(value):
+    """Return a name for the kind of an object, and its fields or items, None if it has none."""
+    kind = type(value).__name__.lstrip("_")
+    if hasattr(value, "_asdict"):
+        return kind, value._asdict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        compared = [f.name for f in dataclasses.fields(value) if f.compare and f.name != "fixed"]
+        return kind, {name: getattr(value, name) for name in compared}
+    if isinstance(value, (dict, tuple, list)):
+        if isinstance(value, dict) or all(_is_named(item) for item in value):
+            fields = dict(value)
+            return ", ".join(sorted(map(str, fields))) or "nothing", fields
+        return f"{len(value)} parts", dict(enumerate(value))
+    functions = "function", "method", "partial", "builtin_function_or_method"
+    return "a function" if kind in functions else kind, None
+
+
+def _is_named(item):
+    """Whether an item of a sequence is a pair of a name and a value."""
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
 
 
 def structure(tree, name="model"):

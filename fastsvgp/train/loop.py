@@ -66,7 +66,7 @@ class Recorder:
         # the step object owns the model and the optimiser state; a reference here would hold memory
         self._recorded = replace(state, model=None, optimiser=None, natural=None), steps.snapshot
         self._values = [] if state.values is None else list(state.values)
-        self._begun, self._started = state.step, time.perf_counter() - state.seconds
+        self._start_step, self._started = state.step, time.perf_counter() - state.seconds
         self._signals = []
 
     def run(self):
@@ -74,7 +74,7 @@ class Recorder:
         with stop_after_step(ending=self._plan.checkpoints.path is not None) as self._signals:
             reason = self._train()
             # without a new step an older checkpoint stays
-            if reason != "interrupted" or self._state.step > self._begun:
+            if reason != "interrupted" or self._state.step > self._start_step:
                 self._save()
             if reason != "interrupted" and not self._signals:
                 # After the checkpoint, which holds only the regular validations: a resumed training
@@ -107,7 +107,7 @@ class Recorder:
             BaseException
         ) as error:  # that of sys.exit() in a callback or in another's handler of a signal too
             # a state that led to NaN must not replace an earlier checkpoint; any other state may
-            if not isinstance(error, Diverged) and self._state.step > self._begun:
+            if not isinstance(error, Diverged) and self._state.step > self._start_step:
                 self._save_after(error)
             error.add_note(checkpoints.whereabouts(self._steps.unit, self._state.step, total))
             raise

@@ -244,7 +244,7 @@ class RankRecorder(Recorder):
         with stop_after_step(ending=session.ending) as self._signals:
             reason, error = self._train(), None
             try:
-                if reason != "interrupted" or self._state.step > self._begun:
+                if reason != "interrupted" or self._state.step > self._start_step:
                     self._save()
                 if reason != "interrupted" and not self._signals and session.pending is None:
                     self._validate(at_end=True)
@@ -314,7 +314,7 @@ class RankRecorder(Recorder):
 
     def _after(self, error):
         """Save the last complete step, if training can resume from it; return the error."""
-        if not isinstance(error, Diverged) and self._state.step > self._begun:
+        if not isinstance(error, Diverged) and self._state.step > self._start_step:
             self._save_after(error)
         error.add_note(
             self._plan.checkpoints.whereabouts(self._steps.unit, self._state.step, self._plan.steps)

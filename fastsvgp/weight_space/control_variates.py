@@ -40,6 +40,20 @@ from .bases.base import Weights
 from .qsgp import QSGP, check_columns, checked_inputs, lightly_checked
 
 
+def _check_array(name, array, shape, dtype):
+    """Check the shape, the dtype and the numbers of an array of a control."""
+    if array.shape != shape:
+        raise ValueError(
+            f"`control.{name}` must have shape {shape}, got {array.shape}; make a new control"
+        )
+    if array.dtype != dtype and name not in ("coefficient", "moments"):
+        raise TypeError(
+            f"`control.{name}` is {array.dtype}, and the model and data are {dtype}; make one of"
+            " this model"
+        )
+    check.finite(f"control.{name}", array.diagonal() if name == "factor" else array)
+
+
 class Control:
     """Base of controls.
 
@@ -69,6 +83,19 @@ class Control:
                 f"`control` is one of {ours}, and the model has {theirs}; make one of this model"
             )
         rows = 1 + model.posterior.columns.shape[1]
+        control, names = self._with_arrays(model, rows)
+        for name, shape in control.shapes(len(control.points), rows).items():
+            if name in names:
+                _check_array(name, getattr(control, name), shape, dtype)
+        basis = lightly_checked(QSGP(self.basis, model.posterior, model.likelihood))[0].basis
+        check_columns(basis, control.points, "control.points")
+        return replace(control, basis=basis)
+
+    def _with_arrays(self, model, rows):
+        """Return the control with its fields as arrays on one device, and the names of these.
+
+        rows : of the mean and dense columns
+        """
         spare = self._optional_fields - ({"factor"} if model.basis.dense_precision else set())
         given = {
             name: getattr(self, name) for name, kind in self._record_fields if kind != "record"
@@ -97,26 +124,7 @@ class Control:
             for name, array in arrays.items()
             if type(array) is np.ndarray and array.ndim == 0
         }
-        control = replace(self, **arrays)
-        for name, shape in control.shapes(len(control.points), rows).items():
-            if name in arrays:
-                if arrays[name].shape != shape:
-                    raise ValueError(
-                        f"`control.{name}` must have shape {shape}, got {arrays[name].shape}; make"
-                        " a new control"
-                    )
-                if arrays[name].dtype != dtype and name not in ("coefficient", "moments"):
-                    came = arrays[name].dtype
-                    raise TypeError(
-                        f"`control.{name}` is {came}, and the model and data are {dtype}; make one"
-                        " of this model"
-                    )
-                check.finite(
-                    f"control.{name}", arrays[name].diagonal() if name == "factor" else arrays[name]
-                )
-        basis = lightly_checked(QSGP(self.basis, model.posterior, model.likelihood))[0].basis
-        check_columns(basis, control.points, "control.points")
-        return replace(control, basis=basis)
+        return replace(self, **arrays), arrays.keys()
 
     def refit(self, model, jitter):
         """Return the control at the same points of the present model.

@@ -88,15 +88,15 @@ def test_wrt_leaves_out_the_rest(rng):
     ("noise_variance", None),
 ])  # fmt: skip
 def test_gradients_outside_wrt_are_not_computed(rng, monkeypatch, wrt, kernel_does):
-    asked = []
+    calls = []
     plain = kernels.stationary_vjp
     monkeypatch.setattr(
         kernels,
         "stationary_vjp",
-        lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k),
+        lambda *a, need, **k: calls.append(set(need)) or plain(*a, need=need, **k),
     )
     fs.collapsed_bound_and_grad(*problem(rng, 4, 20), wrt=wrt)
-    assert asked == ([] if kernel_does is None else [kernel_does] * 2)
+    assert calls == ([] if kernel_does is None else [kernel_does] * 2)
 
 
 def test_bad_arguments_are_named(rng):

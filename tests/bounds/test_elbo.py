@@ -168,20 +168,20 @@ def test_wrt_leaves_out_the_rest_and_changes_nothing(rng, posterior):
     (None, {"X1", "variance", "lengthscales"}),
 ])  # fmt: skip
 def test_gradients_outside_wrt_are_not_computed(rng, monkeypatch, wrt, kernel_does):
-    asked = []
+    calls = []
     monkeypatch.setattr(small_step, "SMALL", 0)
     plain = kernels.stationary_vjp
     monkeypatch.setattr(
         kernels,
         "stationary_vjp",
-        lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k),
+        lambda *a, need, **k: calls.append(set(need)) or plain(*a, need=need, **k),
     )
     model, X, Y, _ = full_problem(rng)
     fs.elbo_and_grad(model, X, Y, wrt=wrt)
-    assert asked == ([] if kernel_does is None else [kernel_does] * 2)
-    asked.clear()
+    assert calls == ([] if kernel_does is None else [kernel_does] * 2)
+    calls.clear()
     fs.kl_term_and_grad(model, wrt=wrt)
-    assert all(need == kernel_does for need in asked)
+    assert all(need == kernel_does for need in calls)
 
 
 @each_posterior

@@ -83,8 +83,8 @@ def test_only_what_is_needed(rng, name):
     for need in ((), ("inputs",), ("mean",), *some, FIELDS):
         found = dict(zip(whole, through(*need), strict=True))
         for field, bar in found.items():
-            asked = [name for name in need if name.partition(".")[0] == field]
-            if not asked:
+            names = [name for name in need if name.partition(".")[0] == field]
+            if not names:
                 assert bar is None or not [
                     leaf for _, _, leaf in fs.leaves(bar) if leaf is not None
                 ], (need, field)
@@ -94,7 +94,7 @@ def test_only_what_is_needed(rng, name):
                 for (path, _, a), (_, _, b) in zip(
                     fs.leaves(bar), fs.leaves(whole[field]), strict=True
                 ):
-                    wanted = any(f"{field}.{path}.".startswith(f"{name}.") for name in asked)
+                    wanted = any(f"{field}.{path}.".startswith(f"{name}.") for name in names)
                     assert (a is not None) == wanted, (need, path)
                     if wanted:
                         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11, err_msg=path)

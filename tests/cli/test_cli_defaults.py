@@ -14,7 +14,7 @@ from fastsvgp.recipes.routine import GAIN, PATIENCE, Settled
 
 
 @pytest.mark.parametrize(
-    "likelihood, rows, distinct, asked, method, inducing, at_data",
+    "likelihood, rows, distinct, given, method, inducing, at_data",
     [
         # Gaussian, by size
         ("gaussian", 60, 60, {}, "sgpr", 60, True),
@@ -45,10 +45,10 @@ from fastsvgp.recipes.routine import GAIN, PATIENCE, Settled
         ("gaussian", 4000, 4000, {"method": "sgpr", "inducing": 4000}, "sgpr", 4000, True),
     ],
 )
-def test_choice(likelihood, rows, distinct, asked, method, inducing, at_data):
-    choice = choose(likelihood, rows, distinct, **asked)
+def test_choice(likelihood, rows, distinct, given, method, inducing, at_data):
+    choice = choose(likelihood, rows, distinct, **given)
     assert (choice.method, choice.inducing, choice.at_data) == (method, inducing, at_data)
-    assert (choice.reason == "as asked") is ("method" in asked)
+    assert (choice.reason == "as asked") is ("method" in given)
 
 
 def fit(capsys, rows, *options, out="out"):

@@ -217,7 +217,7 @@ def test_report_notes_a_model_no_better_than_the_trivial_one(wave, capsys, monke
     "seconds, first, said",
     [(78.04, 40.0, "78.0 s, of which 40.0 s until the end of the first step"), (9.0, 0.2, "9.0 s")],
 )
-def test_the_time_of_the_first_step_is_told_where_it_matters(seconds, first, said):
+def test_the_time_of_the_first_step_is_printed_if_it_matters(seconds, first, said):
     words = duration(seconds, first)
     assert words.startswith(said) and ("first step" in words) == (first > 1)
 

@@ -108,7 +108,7 @@ def test_results_of_an_earlier_version_or_of_nobody_knows_what(table, capsys):
 # --- who writes to it -----------------------------------------------------------------------------
 
 
-def test_two_processes_in_one_folder_are_told(table, capsys):
+def test_two_processes_in_one_folder_are_reported(table, capsys):
     os.mkdir("out")
     handle = files.take_lock(f"out/{LOCK}")
     said = fit(capsys, "d.csv", "--out", "out", code=2)

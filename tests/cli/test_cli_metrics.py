@@ -151,7 +151,7 @@ def test_bins_of_few_rows_are_merged(count, merged):
         ("classes", (0.9, 0.5), (0.9, 0.4), 100, "in NLPD: its probabilities are off"),
     ],
 )
-def test_a_model_no_better_than_the_trivial_predictor_is_told(scale, model, trivial, rows, said):
+def test_a_model_no_better_than_the_trivial_predictor_is_noted(scale, model, trivial, rows, said):
     names = ("accuracy" if scale == "classes" else "rmse", "nlpd")
     result = {
         "scale": scale,

@@ -98,8 +98,8 @@ def test_a_likelihood_of_numbers(columns, unplotted, capsys, target, name, trivi
 )
 def test_a_second_column(columns, unplotted, capsys, target, option, second, likelihood):
     named = ["--likelihood", likelihood] if likelihood == "negative-binomial" else []
-    asked = [f"--{option}", second, *named]
-    out, _ = run(capsys, "fit", *of(columns, target, second), *asked)
+    options = [f"--{option}", second, *named]
+    out, _ = run(capsys, "fit", *of(columns, target, second), *options)
     assert f"  {option:<11}column {second!r}" in out
     found = results("d-fit")
     assert (found["inputs"], found["likelihood"]) == (["x"], likelihood)
@@ -140,16 +140,16 @@ def test_columns_by_position_and_plots(columns, capsys):
 
 
 def test_resume_knows_the_second_column(columns, unplotted, capsys, monkeypatch):
-    asked = [*of(columns, "cases", "c"), "--exposure", "c"]
+    options = [*of(columns, "cases", "c"), "--exposure", "c"]
     stop_at(monkeypatch, 20, interrupt)
-    assert main(["fit", *asked]) == 130
+    assert main(["fit", *options]) == 130
     capsys.readouterr()
     without = [*of(columns, "cases"), "--resume"]
     err = refused(capsys, "fit", *without)
     assert "second column --exposure c then, None now" in err
-    assert main(["fit", *asked, "--resume"]) == 0
+    assert main(["fit", *options, "--resume"]) == 0
     resumed = fs.load_fitted("d-fit").model
-    assert main(["fit", *asked, "--out", "whole"]) == 0
+    assert main(["fit", *options, "--out", "whole"]) == 0
     np.testing.assert_allclose(
         resumed.posterior.mean, fs.load_fitted("whole").model.posterior.mean, rtol=1e-10
     )

@@ -139,7 +139,7 @@ def test_single_fields(rng, name):
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def needs(monkeypatch):
     """Record ``need`` of each call of the reverse kernels of stationary and linear covariances."""
     calls = []
     for name in ("stationary_vjp", "inner_vjp"):
@@ -171,13 +171,13 @@ def asked(monkeypatch):
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
 )
-def test_kernels_are_asked_for_nothing_else(rng, asked, need, kernels_do):
+def test_kernels_compute_nothing_else(rng, needs, need, kernels_do):
     covariance = RBF(1.1, np.full(3, 2.0)) * Matern52(0.8, 1.5) + Linear(0.5) + Constant(0.2)
     Z, X = inputs(rng, 5, 7, 3)
     bar = Blocks(symmetric(rng, 5), rng.standard_normal((5, 7)), rng.standard_normal(7))
     covariance.blocks_vjp(bar, covariance.blocks(Z, X), Z, X, need)
     # once for Kuu, once for Kuf
-    assert sorted(map(sorted, asked)) == sorted(map(sorted, 2 * kernels_do))
+    assert sorted(map(sorted, needs)) == sorted(map(sorted, 2 * kernels_do))
 
 
 @everything

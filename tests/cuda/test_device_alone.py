@@ -99,11 +99,11 @@ def test_memory_that_runs_out_is_explained(real, rng):
     pool = real.cuda.MemoryPool()  # without the parts of blocks that earlier tests have left
     pool.set_limit(size=8 * 17 * 4096 // 2)
     with real.cuda.using_allocator(pool.malloc):
-        asked, driver, message = said_of(fs.elbo_and_grad, model, X, Y)
+        requested, driver, message = said_of(fs.elbo_and_grad, model, X, Y)
     assert (
         driver == "X"
         and message.endswith("`X` determines it: use smaller batches or float32")
-        and asked > 0
+        and requested > 0
     )
     assert np.isfinite(fs.elbo_and_grad(model, X, Y)[0])  # no state is left behind
 

@@ -90,19 +90,19 @@ def test_four_steps_of_the_loop_synchronise_once(cupy, rng):
 
 def test_speculative_steps_are_undone(cupy, rng, monkeypatch):
     """A step that makes no progress is undone, with all after it, and replaced by a search."""
-    A, progress, asked = covariance(rng), iteration._progress, []
+    A, progress, values = covariance(rng), iteration._progress, []
 
     def refused(now, new, size):
-        asked.append(now.objective)
-        return len(asked) not in (3, 6) and progress(now, new, size)
+        values.append(now.objective)
+        return len(values) not in (3, 6) and progress(now, new, size)
 
     monkeypatch.setattr(iteration, "_progress", refused)
     results = []
     for where in (np.copy, cupy.asarray):
-        asked.clear()
+        values.clear()
         L, info = iteration.newton_schulz_iterate(where(A), None, None, 1e-3, 100)
-        assert info.converged and info.searches == 2 and len(asked) == info.steps + 2
-        assert asked[2] == asked[3] and asked[5] == asked[6]  # from the same point again
+        assert info.converged and info.searches == 2 and len(values) == info.steps + 2
+        assert values[2] == values[3] and values[5] == values[6]  # from the same point again
         assert oracle.residual(A, L if where is np.copy else L.get()) == pytest.approx(
             info.residual, rel=1e-6
         )

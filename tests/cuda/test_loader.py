@@ -44,7 +44,7 @@ class OnDevice:
 
 def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False, version="14.2.0"):
     """The part of CuPy that the loader needs; ``launched`` records the launches."""
-    launched, asked = [], []
+    launched, requests = [], []
 
     class Function:
         def __init__(self, *origin):
@@ -77,13 +77,15 @@ def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False, version="
         driver=types.SimpleNamespace(
             CUDADriverError=DriverTrouble,
             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
-            funcSetAttribute=lambda *arguments: asked.append(arguments),
+            funcSetAttribute=lambda *arguments: requests.append(arguments),
         ),
         function=types.SimpleNamespace(Module=Module),
         get_device_id=lambda: 0,
         Device=lambda i: types.SimpleNamespace(compute_capability="90", attributes=ATTRIBUTES),
     )
-    return types.SimpleNamespace(cuda=cuda, launched=launched, asked=asked, __version__=version)
+    return types.SimpleNamespace(
+        cuda=cuda, launched=launched, requests=requests, __version__=version
+    )
 
 
 @pytest.fixture
@@ -145,25 +147,25 @@ def test_other_versions_than_were_tested_are_named_once(pretend, caplog, facts, 
 
 def test_launches_reach_the_kernel_of_the_device(pretend, monkeypatch):
     module = pretend()
-    asked = []
-    monkeypatch.setattr(loader, "load_cubin", lambda *key: asked.append(key) or b"cubin")
+    requests = []
+    monkeypatch.setattr(loader, "load_cubin", lambda *key: requests.append(key) or b"cubin")
     array = OnDevice()
     for kernel in ("scale", "shift", "scale"):
         loader.launch("stem", kernel, np.dtype("float32"), (2,), (32,), (array, np.float32(2)))
     # one module for all, with architecture-specific code
-    assert asked == [("stem", "float32", "90a")]
+    assert requests == [("stem", "float32", "90a")]
     assert [entry[1] for entry in module.launched] == ["scale", "shift", "scale"]
     assert module.launched[0] == (b"cubin", "scale", (2,), (32,), (array, np.float32(2)), 0)
     assert cuda_devices.multiprocessors() == 132 and cuda_devices.shared_memory_limit() == 232448
 
 
-def test_much_shared_memory_is_asked_for_once(pretend, monkeypatch):
+def test_much_shared_memory_is_requested_once(pretend, monkeypatch):
     module = pretend()
     monkeypatch.setattr(loader, "load_cubin", lambda *key: b"cubin")
     for size in (1000, 60_000, 50_000, 90_000, 90_000):
         loader.launch("stem", "solve", np.dtype("float64"), (1,), (1,), (), size)
     assert [entry[-1] for entry in module.launched] == [1000, 60_000, 50_000, 90_000, 90_000]
-    assert module.asked == [((b"cubin", "solve"), 8, 60_000), ((b"cubin", "solve"), 8, 90_000)]
+    assert module.requests == [((b"cubin", "solve"), 8, 60_000), ((b"cubin", "solve"), 8, 90_000)]
 
 
 def test_arrays_of_another_device_are_refused(pretend):
@@ -269,26 +271,26 @@ CHANGES = {
         loader, "OPTIONS", (*loader.OPTIONS, "-lineinfo")
     ),
 }
-ASKED = "small", "float32", "90a"
+KEY = "small", "float32", "90a"
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_cubin_depends_on_its_sources_and_options(compiler, monkeypatch, change):
-    first = loader.load_cubin(*ASKED)
-    assert loader.load_cubin(*ASKED) == first and compiler.made == 1
+    first = loader.load_cubin(*KEY)
+    assert loader.load_cubin(*KEY) == first and compiler.made == 1
     with monkeypatch.context() as patch:
         before = dict(vars(compiler), headers=dict(compiler.headers))
         change(compiler, patch)
-        assert loader.load_cubin(*ASKED) != first and compiler.made == 2
+        assert loader.load_cubin(*KEY) != first and compiler.made == 2
     vars(compiler).update(before, made=2)
-    assert loader.load_cubin(*ASKED) == first and compiler.made == 2  # still cached
+    assert loader.load_cubin(*KEY) == first and compiler.made == 2  # still cached
 
 
 @pytest.mark.parametrize(
     "other", [("other", "float32", "90a"), ("small", "float64", "90a"), ("small", "float32", "80")]
 )
 def test_cubin_depends_on_what_is_requested(compiler, other):
-    assert loader.load_cubin(*ASKED) != loader.load_cubin(*other)
+    assert loader.load_cubin(*KEY) != loader.load_cubin(*other)
 
 
 @pytest.mark.parametrize("trouble", [OSError, KeyboardInterrupt])
@@ -309,14 +311,14 @@ def test_cubin_is_written_atomically(compiler, monkeypatch, tmp_path, caplog, tr
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", stopped)
         if trouble is OSError:
-            assert loader.load_cubin(*ASKED) == b"cubin 1" and "cannot be kept" in caplog.text
+            assert loader.load_cubin(*KEY) == b"cubin 1" and "cannot be kept" in caplog.text
         else:
             with pytest.raises(KeyboardInterrupt):
-                loader.load_cubin(*ASKED)
+                loader.load_cubin(*KEY)
     ((written, there, name),) = seen
     assert written == b"cubin 1" and not there and name.endswith(".cubin")
     assert list((tmp_path / "kept").iterdir()) == []
-    assert loader.load_cubin(*ASKED) == b"cubin 2"
+    assert loader.load_cubin(*KEY) == b"cubin 2"
     assert [p.name for p in (tmp_path / "kept").iterdir()] == [name]
 
 

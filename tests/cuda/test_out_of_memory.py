@@ -69,8 +69,8 @@ def test_bounds(rng, largest):
         *(largest.there(rng.standard_normal(shape)) for shape in ((65, 3), 65)),
     )
     largest(8 * 17 * 65)
-    asked, driver, message = said_of(fs.elbo_and_grad, *there)
-    assert (asked, driver) == (8 * 17 * 65, "X")
+    num_bytes, driver, message = said_of(fs.elbo_and_grad, *there)
+    assert (num_bytes, driver) == (8 * 17 * 65, "X")
     sizes = (
         "of `inducing` (17, 3), `X` (65, 3), `Y` (65,), `X` determines it: use smaller batches or"
         " float32"
@@ -79,24 +79,24 @@ def test_bounds(rng, largest):
         message.endswith(sizes)
         and "(Out of memory allocating 8,840 bytes (allocated so far: 512 bytes))" in message
     )
-    asked, driver, _ = said_of(
+    num_bytes, driver, _ = said_of(
         fs.collapsed_bound, fs.SGPR(there[0].covariance, there[0].inducing, f8(0.3)), *there[1:]
     )
-    assert (asked, driver) == (8 * 17 * 65, "X")
+    assert (num_bytes, driver) == (8 * 17 * 65, "X")
 
 
 @pytest.mark.parametrize("predict", [fs.predict_f, fs.predict_y])
 def test_predictions(rng, largest, predict):
     model, Xs = fs.to_device(small_model(rng, 70)), largest.there(rng.standard_normal((1000, 3)))
     largest(8 * 70 * 70)
-    asked, driver, message = said_of(predict, model, Xs, chunk_size=10)
-    assert (asked, driver) == (8 * 70 * 70, "inducing") and message.endswith(
+    num_bytes, driver, message = said_of(predict, model, Xs, chunk_size=10)
+    assert (num_bytes, driver) == (8 * 70 * 70, "inducing") and message.endswith(
         "use fewer inducing inputs or float32"
     )
     q = fs.to_device(fs.Whitened(np.zeros(60), np.eye(60)))
     smaller = fs.replace(model, inducing=model.inducing[:60].copy(), posterior=q)
-    asked, driver, message = said_of(predict, smaller, Xs, chunk_size=500)
-    assert (asked, driver) == (8 * 60 * 500, "chunk_size") and message.endswith(
+    num_bytes, driver, message = said_of(predict, smaller, Xs, chunk_size=500)
+    assert (num_bytes, driver) == (8 * 60 * 500, "chunk_size") and message.endswith(
         "use a smaller `chunk_size` or float32"
     )
 
@@ -104,8 +104,8 @@ def test_predictions(rng, largest, predict):
 def test_full_covariances(rng, largest):
     model, Xs = fs.to_device(small_model(rng, 17)), largest.there(rng.standard_normal((90, 3)))
     largest(8 * 90 * 90)
-    asked, driver, message = said_of(fs.predict_f, model, Xs, full_cov=True, chunk_size=10)
-    assert (asked, driver) == (8 * 90 * 90, "Xs") and message.endswith(
+    num_bytes, driver, message = said_of(fs.predict_f, model, Xs, full_cov=True, chunk_size=10)
+    assert (num_bytes, driver) == (8 * 90 * 90, "Xs") and message.endswith(
         "use fewer rows at a time or float32"
     )
     assert said_of(fs.sample_f, model, Xs, 2)[:2] == (8 * 90 * 90, "Xs")

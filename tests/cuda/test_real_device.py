@@ -177,12 +177,12 @@ def test_only_tests_on_a_device_are_marked(request):
 
 @pytest.mark.parametrize("pool, allocators", [("0", [None]), ("1", []), (None, [])])
 def test_every_array_is_an_allocation_of_its_own(monkeypatch, pool, allocators):
-    asked = []
+    calls = []
     runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
-    cuda = types.SimpleNamespace(runtime=runtime, set_allocator=asked.append)
+    cuda = types.SimpleNamespace(runtime=runtime, set_allocator=calls.append)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
     if pool is None:
         monkeypatch.delenv(POOL, raising=False)
     else:
         monkeypatch.setenv(POOL, pool)
-    assert cupy_or_skip() is sys.modules["cupy"] and asked == allocators
+    assert cupy_or_skip() is sys.modules["cupy"] and calls == allocators

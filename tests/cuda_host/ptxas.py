@@ -50,10 +50,10 @@ def log_of(compiler, stem, dtype, architecture):
             *map(pathlib.Path, COMMANDS),
         ]
     ]
-    asked = repr((compiler, _version(compiler), np.dtype(dtype).name, architecture))
+    key = repr((compiler, _version(compiler), np.dtype(dtype).name, architecture))
     kept = (
         host_module.cache_folder()
-        / f"{hashlib.sha256(asked.encode() + b''.join(texts)).hexdigest()[:24]}.log"
+        / f"{hashlib.sha256(key.encode() + b''.join(texts)).hexdigest()[:24]}.log"
     )
     if not kept.exists():
         # written in a temporary folder and renamed, because runs can overlap

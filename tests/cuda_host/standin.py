@@ -129,7 +129,7 @@ def pytest_runtest_makereport(item, call):
 class Overwritten(cupy.cuda.MemoryHook):
     """Fill memory of a pool with NaN (-1 in integers) when it is given out, and given back.
 
-    A kernel that reads what nobody has written, or a graph that uses memory that it does not hold,
+    A kernel that reads what was never written, or a graph that uses memory that it does not hold,
     then computes NaN. It acts on the thread that loads this module.
     """
 

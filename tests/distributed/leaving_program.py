@@ -91,7 +91,7 @@ WAYS = {
     "exits before a training": used(train, lambda: sys.exit(0)),
     "returns": used(bound, lambda: None),
     "fails": used(bound, broken),
-    "has not begun": unused,
+    "has not started": unused,
     "of two groups": of_two_groups,
     "during a call": during_a_call,
     "during a callback": during_a_callback,

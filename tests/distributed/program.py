@@ -239,9 +239,9 @@ def long(group, folder):
     tell(group, pid=os.getpid())
     resume = {"resume": path} if os.path.exists(path) else {}
 
-    def begun(step, *_):
-        if step % 60 == 0 and not os.path.exists(os.path.join(folder, "begun")):
-            open(os.path.join(folder, "begun"), "w").close()
+    def mark_training(step, *_):
+        if step % 60 == 0 and not os.path.exists(os.path.join(folder, "training")):
+            open(os.path.join(folder, "training"), "w").close()
 
     steps, every = int(os.environ.get("STEPS", 10**6)), int(os.environ.get("EVERY", 20))
     model, info = fs.fit(
@@ -252,7 +252,7 @@ def long(group, folder):
         group=group,
         checkpoint=path,
         checkpoint_every=every,
-        callback=begun,
+        callback=mark_training,
         **OPTIONS,
         **resume,
     )

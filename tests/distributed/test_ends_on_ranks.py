@@ -12,7 +12,7 @@ from tests.distributed.program import distance, problem
 
 
 @pytest.mark.parametrize("failure", [SystemExit(3), StopIteration("s"), fs.RemoteError(5, "mine")])
-def test_an_error_that_ranks_have_known_before_is_told_again(failure):
+def test_an_error_that_ranks_have_known_before_is_reported_again(failure):
     """The same error object, and one that it caused, count as unreported in each call."""
     model, X, Y = problem()
     errors = [failure, failure, ValueError("gave up")]

@@ -107,7 +107,7 @@ def test_a_search_on_rank_0(rng, size, kind):
                 Y[own],
                 steps=5,
                 group=group,
-                callback=lambda *told: seen.append(told[0]) and False,
+                callback=lambda *callback_args: seen.append(callback_args[0]) and False,
             )
 
         found = on_ranks(size, train, rows)
@@ -305,11 +305,11 @@ def test_not_positive_definite_is_repeated_on_all_ranks(rng, monkeypatch, caplog
     """It fails on all ranks, or on one, as rounding decides. Only rank 0 logs it."""
     model, X, Y = problem(rng)
     plain = TrainingGroup.__init__
-    failing, begun = set(where), []
+    failing, groups = set(where), []
 
     def noting(self, group):
         plain(self, group)
-        begun.append(group)
+        groups.append(group)
 
     monkeypatch.setattr(TrainingGroup, "__init__", noting)
     run = Communicator.run

@@ -14,7 +14,7 @@ from fastsvgp.runtime import num_threads
     ([(0, 1, 2, 3), (4, 5)], 4),
 ])  # fmt: skip
 def test_cores_are_shared_by_ranks_that_may_use_the_same(monkeypatch, affinities, due):
-    for name, value in (("_asked", lambda: 0), ("_count", None), ("_share", None)):
+    for name, value in (("_from_environment", lambda: 0), ("_count", None), ("_share", None)):
         monkeypatch.setattr(num_threads, name, value)
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     assert not num_threads.is_fixed()
@@ -24,5 +24,5 @@ def test_cores_are_shared_by_ranks_that_may_use_the_same(monkeypatch, affinities
     with fs.set_num_threads(3):
         hosts.share_cores(affinities, affinities[0])
         assert fs.get_num_threads() == 3
-    monkeypatch.setattr(num_threads, "_asked", lambda: 5)
+    monkeypatch.setattr(num_threads, "_from_environment", lambda: 5)
     assert fs.get_num_threads() == 5

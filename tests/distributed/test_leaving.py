@@ -143,7 +143,7 @@ def test_all_that_leave_are_silent(size):
         leave(group)
 
     assert in_time(lambda: on_ranks(size, work)) == [None] * size
-    # and none had begun
+    # and none had started
     assert in_time(lambda: on_ranks(size, lambda group: leave(OnThreads(group)))) == [None] * size
 
 
@@ -170,7 +170,7 @@ GONE = (
     "exits",
     "exits before a training",
     "returns",
-    "has not begun",
+    "has not started",
     "of two groups",
     "during a call",
 )
@@ -192,7 +192,7 @@ def test_processes_that_end(way):
 
 
 @needs_mpi
-@pytest.mark.parametrize("way", ["exits", "has not begun"])
+@pytest.mark.parametrize("way", ["exits", "has not started"])
 def test_processes_of_an_engine_of_your_own(way):
     code, said, err = ended(started(3, way, script="leaving_program.py", runner=(), ENGINE="1"))
     assert (code, err) == (0, "")

@@ -137,16 +137,16 @@ def test_failures_end_on_all_ranks_and_the_group_lives_on(tmp_path):
 
 
 def test_an_error_between_calls_ends_the_job():
-    begun = time.monotonic()
+    before = time.monotonic()
     code, _, err = ended(started(2, "escape"))
     assert code != 0 and err.count("ZeroDivisionError: of our own") == 1
-    assert time.monotonic() - begun < 40
+    assert time.monotonic() - before < 40
 
 
 def running(process, folder):
     """Return the pids of the ranks, by rank, once they train."""
     deadline = time.monotonic() + SECONDS
-    while not (folder / "begun").exists():
+    while not (folder / "training").exists():
         assert process.poll() is None and time.monotonic() < deadline, ended(process)
         time.sleep(0.02)
     lines = [json.loads(process.stdout.readline()) for _ in range(2)]
@@ -182,7 +182,7 @@ def test_killed_training_resumes_from_its_checkpoint(tmp_path):
     """Killed five times; the resumed training ends as an uninterrupted one."""
     rng, pauses = np.random.default_rng(), []
     for _ in range(5):
-        (tmp_path / "begun").unlink(missing_ok=True)
+        (tmp_path / "training").unlink(missing_ok=True)
         process = started(2, "long", tmp_path)
         pids = running(process, tmp_path)
         pauses.append(rng.uniform(0, 0.2))

@@ -143,7 +143,7 @@ def test_ctrl_c_ends_the_threads_too():
     assert not any(thread.is_alive() for thread in alive)
 
 
-def test_ranks_in_other_calls_are_told():
+def test_ranks_in_other_calls_are_reported():
     def work(group):
         with pytest.raises(ValueError, match=r"exchange \[3, 4\] numbers"):
             group.sum(np.zeros(3 + group.rank))

@@ -143,7 +143,7 @@ def test_more_inducing_inputs_than_rows_are_capped(rng, caplog):
         )
     assert (
         len(model.inducing_) == 20
-        and "50 inducing inputs were asked for; the 20 distinct rows are used" in caplog.text
+        and "50 inducing inputs were requested; the 20 distinct rows are used" in caplog.text
     )
 
 

@@ -231,7 +231,7 @@ def test_restarts_keep_the_best(rng):
     assert bounds[1] >= bounds[0]
 
 
-def test_the_bound_is_told_by_iterations_and_by_epochs(rng, capsys):
+def test_the_bound_is_printed_by_iterations_and_by_epochs(rng, capsys):
     X, y = real(rng)
     model = SVGPRegressor(
         solver="natural", batch_size=25, verbose=1, **QUICK | {"max_iter": 4}

@@ -267,10 +267,10 @@ except fs.DataFileError as error:
 import {__name__}
 print(fs.load(path))
 """
-    told, loaded = subprocess.run(
+    message, loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    assert f"'SlopedRBF', which the module '{__name__}' defines; import it first" in told
+    assert f"'SlopedRBF', which the module '{__name__}' defines; import it first" in message
     assert loaded == repr(model)
 
 

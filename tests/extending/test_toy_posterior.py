@@ -38,7 +38,7 @@ class Independent(fs.Posterior):
     mean: Any = fs.leaf()
     variance: Any = fs.leaf("positive")
 
-    no_natural_step = "nobody has derived one for it"
+    no_natural_step = "none has been derived for it"
     random_quantities = ("probes",)
 
     def check_size(self, M):
@@ -289,7 +289,7 @@ def test_single_precision(rng):
 def test_no_natural_step_and_wrong_sizes(rng):
     model, X, Y = problem(rng)
     with pytest.raises(
-        TypeError, match="a Independent posterior cannot .* because nobody has derived one for it"
+        TypeError, match="a Independent posterior cannot .* because none has been derived for it"
     ):
         fs.natural_step(model, X, Y)
     wrong = fs.replace(model, posterior=Independent(np.zeros(5), np.ones(5)))

@@ -63,9 +63,9 @@ def test_value_and_gradients_are_those_of_the_bound(rng, posterior, P, wrapped):
 
 def test_what_is_not_differentiated_is_not_computed(rng, monkeypatch):
     model, X, Y = problem(rng)
-    asked, plain = [], interop.elbo_and_grad
+    calls, plain = [], interop.elbo_and_grad
     monkeypatch.setattr(
-        interop, "elbo_and_grad", lambda *a, **k: asked.append(k["wrt"]) or plain(*a, **k)
+        interop, "elbo_and_grad", lambda *a, **k: calls.append(k["wrt"]) or plain(*a, **k)
     )
     vector, unravel, f = function_of(model)
     whole = jax.grad(f, argnums=(0, 1))(vector, X, Y)
@@ -74,7 +74,7 @@ def test_what_is_not_differentiated_is_not_computed(rng, monkeypatch):
             jax.grad(f, argnums=argnums)(vector, X, Y), whole[argnums], rtol=1e-10, atol=1e-11
         )
     f(vector, X, Y)
-    assert asked == [unravel.paths, unravel.paths, ()]
+    assert calls == [unravel.paths, unravel.paths, ()]
 
 
 def test_calls_without_jit_compile_once(rng, monkeypatch):

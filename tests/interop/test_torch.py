@@ -266,11 +266,11 @@ def test_another_kind_of_model_is_no_set_of_values(rng, fixed):
 def test_what_requires_no_gradient_costs_none(rng, monkeypatch):
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
-    asked, plain = [], interop.elbo_and_grad
+    calls, plain = [], interop.elbo_and_grad
     monkeypatch.setattr(
         interop,
         "elbo_and_grad",
-        lambda *a, **k: asked.append((set(k["wrt"]), k["inputs"])) or plain(*a, **k),
+        lambda *a, **k: calls.append((set(k["wrt"]), k["inputs"])) or plain(*a, **k),
     )
     gp(X, Y).backward()
     whole = {name: parameter.grad.clone() for name, parameter in gp.named_parameters()}
@@ -279,7 +279,7 @@ def test_what_requires_no_gradient_costs_none(rng, monkeypatch):
     gp.inducing.requires_grad_(False)
     gp(X.requires_grad_(), Y).backward()
     left = {"covariance.variance", "covariance.lengthscales", "likelihood.variance"}
-    assert asked == [(set(whole), False), (left, True)]
+    assert calls == [(set(whole), False), (left, True)]
     for name, parameter in gp.named_parameters():
         assert (parameter.grad is not None) is (name in left)
         if name in left:
@@ -287,7 +287,7 @@ def test_what_requires_no_gradient_costs_none(rng, monkeypatch):
     with torch.no_grad():
         assert not gp(X, Y).requires_grad
     gp.requires_grad_(False)
-    assert not gp(X.detach(), Y).requires_grad and len(asked) == 2
+    assert not gp(X.detach(), Y).requires_grad and len(calls) == 2
 
 
 def test_tensors_are_not_copied(rng, monkeypatch):

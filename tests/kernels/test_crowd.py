@@ -141,7 +141,7 @@ def pool(monkeypatch, clocks):
     monkeypatch.setattr(blas_threads, "scipys", lambda: pool)
     monkeypatch.setattr(blas_threads, "crowd", contention.Crowd())
     monkeypatch.setattr(num_threads, "_count", None)
-    monkeypatch.setattr(num_threads, "_asked", lambda: 0)
+    monkeypatch.setattr(num_threads, "_from_environment", lambda: 0)
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     monkeypatch.setattr(num_threads, "_cores", lambda: 3)
     monkeypatch.setattr(num_threads, "_quota", lambda: 0)
@@ -173,7 +173,7 @@ def test_thread_count_of_the_user_ignores_contention(pool, clocks, monkeypatch):
     assert [call(LARGE) for _ in range(3)] == [3, 3, 1]
     with fs.set_num_threads(2):
         assert [call(LARGE) for _ in range(3)] == [2, 2, 2]
-    monkeypatch.setattr(num_threads, "_asked", lambda: 3)
+    monkeypatch.setattr(num_threads, "_from_environment", lambda: 3)
     assert call(LARGE) == 3
 
 

@@ -16,9 +16,9 @@ def clean(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(num_threads, "_cores", lambda: 16)
     monkeypatch.setattr(num_threads, "_quota", lambda: 0)
-    num_threads._asked.cache_clear()
+    num_threads._from_environment.cache_clear()
     yield monkeypatch
-    num_threads._asked.cache_clear()
+    num_threads._from_environment.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_quota_limits_the_number_of_threads(clean, quota, expected):
     clean.setattr(num_threads, "_quota", lambda: quota)
     assert fs.get_num_threads() == expected
     clean.setenv("OMP_NUM_THREADS", "7")
-    num_threads._asked.cache_clear()
+    num_threads._from_environment.cache_clear()
     assert fs.get_num_threads() == 7
 
 
@@ -129,7 +129,7 @@ def test_a_block_puts_the_number_back():
 
 
 def test_thread_count_query_loads_no_compiler():
-    asked = "fs.set_num_threads(2), fs.get_num_threads()"
-    code = f"import sys, fastsvgp as fs; {asked}; print(*{{'numba', 'scipy'}} & set(sys.modules))"
+    calls = "fs.set_num_threads(2), fs.get_num_threads()"
+    code = f"import sys, fastsvgp as fs; {calls}; print(*{{'numba', 'scipy'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not done.stdout.strip()

@@ -173,14 +173,14 @@ OF_CLASSES = (
 @pytest.mark.parametrize("likelihood", OF_CLASSES)
 def test_classes_have_no_quantiles(likelihood):
     f = Marginals(np.zeros((3, 2)), np.ones((3, 2)))
-    for asked in (
+    for call in (
         lambda: likelihood.predict_quantiles([0.5], f),
         lambda: likelihood.predict_cdf(np.zeros(2), f),
     ):
         with pytest.raises(
             TypeError, match="are classes, which have no quantiles; predict_y gives probabilities"
         ):
-            asked()
+            call()
 
 
 @pytest.mark.parametrize("df", [1e13, 1e100, 1e300])

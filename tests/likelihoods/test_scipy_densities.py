@@ -259,8 +259,8 @@ def test_quantiles_invert_the_distribution_function(name, var, rng):
             assert (cdf(y - 1) < level + 1e-12).all()
         else:
             # float64 cannot separate shares of a beta distribution near 0 and 1 by their mass
-            told = (y > 1e-290) & (y < 0.99) if "beta" in name else y > -np.inf
-            np.testing.assert_allclose(cdf(y)[told], level, rtol=0, atol=1e-12)
+            resolved = (y > 1e-290) & (y < 0.99) if "beta" in name else y > -np.inf
+            np.testing.assert_allclose(cdf(y)[resolved], level, rtol=0, atol=1e-12)
 
 
 def variance_of(law, Y):
@@ -383,13 +383,13 @@ def test_each_part_of_a_switch_has_its_rows(shape, rng):
     assert both.expected_log_prob(Y, f, need=False, weights=w.astype(float))[0] == ell
     summed = density if len(shape) == 1 else density.sum(axis=0)
     np.testing.assert_allclose(both.predict_log_density(Y, f), summed, rtol=1e-14)
-    for asked in (lambda: both.predict_mean_and_var(f), lambda: both.predict_quantiles([0.5], f)):
+    for call in (lambda: both.predict_mean_and_var(f), lambda: both.predict_quantiles([0.5], f)):
         with pytest.raises(TypeError, match="have no part; put the one you mean into the model"):
-            asked()
+            call()
 
 
 @each
-def test_log_concavity_is_told_truly(name, rng):
+def test_log_concavity_is_stated_correctly(name, rng):
     """Of all targets by second differences; Beta and the zeros of ZeroInflatedPoisson are not."""
     case, _, _, y, *others = problem(name, rng)
     f = np.linspace(-5, 5, 401)[:, None]

@@ -72,8 +72,8 @@ def test_blocks_layers_sites_and_several_functions_read_the_same_columns(rng):
     levels = 0.2, 0.7
     for other in (deep, multi):
         assert fs.elbo(other, X, Y, jitter=1e-4) == pytest.approx(value, rel=1e-12)
-        for asked in (fs.predict_log_density, fs.predict_cdf):
-            np.testing.assert_allclose(asked(other, X, Y), asked(model, X, Y), rtol=1e-9)
+        for predict in (fs.predict_log_density, fs.predict_cdf):
+            np.testing.assert_allclose(predict(other, X, Y), predict(model, X, Y), rtol=1e-9)
         np.testing.assert_array_equal(
             fs.predict_quantiles(other, X, levels), fs.predict_quantiles(model, X, levels)
         )
@@ -139,11 +139,11 @@ def test_training_on_batches_with_weights_and_from_files(rng, tmp_path):
 def test_shapes_without_the_columns_are_refused(rng):
     model, X, Y = problem(rng)
     both, _, Ys = problem(rng, 2)
-    told = r"a Binomial likelihood reads the columns y, trials, in this order: give Y \(40, 2\)"
+    needed = r"a Binomial likelihood reads the columns y, trials, in this order: give Y \(40, 2\)"
     for one, bad, message in (
-        (model, Y[:, 0], rf"`Y` has shape \(40,\), and {told}"),
-        (model, np.ones((N, 3)), rf"`Y` has shape \(40, 3\), and {told}"),
-        (both, Ys[..., :1], rf"`Y` has shape \(40, 2, 1\), and {told}"),
+        (model, Y[:, 0], rf"`Y` has shape \(40,\), and {needed}"),
+        (model, np.ones((N, 3)), rf"`Y` has shape \(40, 3\), and {needed}"),
+        (both, Ys[..., :1], rf"`Y` has shape \(40, 2, 1\), and {needed}"),
         (both, Y, r"use Y \(N, 2\) with mean \(M,\), or Y \(N, P, 2\) with mean \(P, M\)"),
         (model, Ys, r"use Y \(N, 2\) with mean \(M,\)"),
         (model, Y[1:], r"must have one row for each of the 40 rows of `X`"),

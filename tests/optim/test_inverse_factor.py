@@ -162,7 +162,7 @@ def test_log_determinant_of_the_factor(rng):
     A = with_condition(rng, 40, 1e4)
     W, info = inverse_factor(A, tolerance=1e-10)
     assert info.log_det == pytest.approx(-np.linalg.slogdet(A)[1], rel=1e-9)
-    assert info.gap == np.inf  # nobody asked
+    assert info.gap == np.inf  # not requested
     half = W * np.where(np.arange(40) % 2, 0.5, -0.5)
     assert inverse_factor(A, half, max_steps=0)[1].log_det == pytest.approx(
         info.log_det - 80 * np.log(2)

@@ -312,17 +312,17 @@ def test_step_and_gradient_of_user_defined_passes(rng, monkeypatch):
     np.testing.assert_allclose(found[2], expected[2], rtol=1e-10)
     np.testing.assert_allclose(found[3].inducing, expected[3].inducing, rtol=1e-8, atol=1e-10)
     monkeypatch.undo()
-    asked = []
+    probes_seen = []
     monkeypatch.setattr(fs.Whitened, "random_quantities", ("probes",))
     monkeypatch.setattr(fs.Whitened, "draw", lambda self, name, value, M, dtype, rng: value)
     monkeypatch.setattr(
         fs.Whitened,
         "start_from",
-        lambda self, *a, probes=None: asked.append(probes) or plain(self, *a),
+        lambda self, *a, probes=None: probes_seen.append(probes) or plain(self, *a),
     )
     monkeypatch.setattr(fs.models, "RANDOM_QUANTITIES", fs.models.RANDOM_QUANTITIES | {"probes"})
     fs.natural_step_and_grad(m, X, X[:, 0], probes=2)
-    assert asked == [2, 2]
+    assert probes_seen == [2, 2]
 
 
 def test_step_and_gradient_without_any_field(rng):

@@ -137,12 +137,12 @@ def test_chunks_of_rows_add_up_in_any_order(rng, name, N, P, bars):
 def test_kl_can_be_computed_at_any_time_or_never(rng, name, N):
     q, blocks, random = problem(rng, name, 6, N, 2)
     whole = through(q, blocks, **random)
-    for asked in ("never", "first", "last"):
+    for when in ("never", "first", "last"):
         work = q.start(blocks.Kuu, JITTER, N, ALL, **random)
-        kl = work.kl() if asked == "first" else whole.kl
+        kl = work.kl() if when == "first" else whole.kl
         f, rows = work.project(blocks.Kuf, blocks.kff)
         Kuf_bar = work.pull(rows, bars_of(f))
-        kl = work.kl() if asked == "last" else kl
+        kl = work.kl() if when == "last" else kl
         assert_same_pass(type(whole)(f, kl, *work.finish(-0.7), Kuf_bar, work.clamped), whole)
 
 
@@ -162,10 +162,10 @@ def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, name, N, kl_b
         some = through(q, blocks, kl_bar=kl_bar, need=need, **random)
         assert_same_pass(some, whole, but=("Kuu", "Kuf")) if need == ("posterior",) else None
         for field in fields:
-            asked = "posterior" in need or f"posterior.{field}" in need
+            included = "posterior" in need or f"posterior.{field}" in need
             assert_close(
                 getattr(some.posterior, field),
-                getattr(whole.posterior, field) if asked else None,
+                getattr(whole.posterior, field) if included else None,
                 name=field,
             )
         assert_close(some.Kuu, whole.Kuu if "blocks" in need else None, name=f"Kuu for {need}")

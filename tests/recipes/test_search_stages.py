@@ -17,7 +17,7 @@ from fastsvgp.recipes.model_search.stages import RELEVANT, Stages
 from fastsvgp.recipes.scaling import Scale
 
 
-def begun(rng, N=300, seconds=4.0, tell=lambda line: None):
+def new_stages(rng, N=300, seconds=4.0, tell=lambda line: None):
     """Make ``Stages`` for a smooth function of two inputs; nothing has run yet."""
     X = rng.uniform(-2, 2, (N + 200, 2))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(len(X))
@@ -34,12 +34,12 @@ def look(one, lengthscale, noise, name, score=0.0):
 
 def test_a_start_by_relevance_races_where_it_is_quick(rng, tune):
     tune(relevance_rows=60, relevance_iterations=2, exact_rows=200)
-    one = begun(rng)
+    one = new_stages(rng)
     one.run()
     assert one.first.candidate == RELEVANT and one.first.steps > 25
     assert not any(line.startswith(f"{RELEVANT}: left out") for line in one.story)
     tune(relevance_iterations=10**6)
-    one = begun(rng)
+    one = new_stages(rng)
     one.run()
     assert one.first is None
     assert any(line.startswith(f"{RELEVANT}: left out") for line in one.story)
@@ -47,7 +47,7 @@ def test_a_start_by_relevance_races_where_it_is_quick(rng, tune):
 
 def test_where_lbfgs_finds_nothing_minibatches_get_a_quarter(rng, tune):
     tune(useless_density=np.inf)
-    one = begun(rng)
+    one = new_stages(rng)
     chosen, inputs = one._inputs(4.0)
     assert "L-BFGS found nothing, so minibatches get a quarter of the time" in one.story
     scarce = [seen for seen in one.looks if seen.candidate == f"minibatches, {inputs} inputs"]
@@ -56,7 +56,7 @@ def test_where_lbfgs_finds_nothing_minibatches_get_a_quarter(rng, tune):
 
 
 def test_long_search_has_larger_network_and_one_by_relevance(rng):
-    one = begun(rng)
+    one = new_stages(rng)
     plain, inputs = one._inputs(4.0)
     names = [network.name for network in one._networks(plain, inputs, 200.0)]
     assert names[0].startswith("network tanh 256") and len(names) == 3
@@ -68,7 +68,7 @@ def test_long_search_has_larger_network_and_one_by_relevance(rng):
 
 
 def test_a_candidate_that_comes_nearer_stays(rng):
-    one = begun(rng)
+    one = new_stages(rng)
     candidate = Deep("behind", one._scales["raw"], one._in_units("raw"), rng, WIDE, M=8)
     one.looks = [look(one, 1.0, 0.1, "behind", score) for score in (-1.0, -0.6)]
     one.best = look(one, 1.0, 0.1, "leader", -0.3)  # 0.3 ahead, and it gained 0.4
@@ -80,7 +80,7 @@ def test_a_candidate_that_comes_nearer_stays(rng):
 
 
 def test_step_sizes_fall_from_the_best_look(rng, monkeypatch):
-    one = begun(rng)
+    one = new_stages(rng)
     network = Deep("network", one._scales["raw"], one._in_units("raw"), rng, WIDE, M=8)
     look_at, scores = stages.look_at, iter([1.0, 0.5, 0.4, 2.0])
 
@@ -107,7 +107,7 @@ def test_step_sizes_fall_from_the_best_look(rng, monkeypatch):
 @pytest.mark.parametrize("better", [True, False])
 def test_the_last_word_is_of_rows_seen_once(rng, better):
     """The winner replaces the first candidate only if these rows clearly prefer it."""
-    one = begun(rng)
+    one = new_stages(rng)
     good, other = look(one, 0.8, 0.02, "winner"), look(one, 30.0 if better else 0.8, 0.02, "first")
     one.first, one.looks = other, [good]
     ending = LastPosterior(one, one.rows, Plan(4.0))
@@ -117,7 +117,7 @@ def test_the_last_word_is_of_rows_seen_once(rng, better):
 
 
 def test_of_two_exact_processes_the_clearly_better_one_is_first(rng):
-    one = begun(rng)
+    one = new_stages(rng)
     one.first = look(one, 30.0, 0.02, "raw")
     ranks = one._scales["rank"]
     assert one._replaces(changed(look(one, 0.8, 0.02, "rank"), scale=ranks))
@@ -128,7 +128,7 @@ def test_of_two_exact_processes_the_clearly_better_one_is_first(rng):
 
 def test_unusual_factors_are_reported(rng, tune):
     tune(unusual_factor=1.0)
-    one = begun(rng)
+    one = new_stages(rng)
     one.looks = [look(one, 0.8, 0.02, "winner")]
     LastPosterior(one, one.rows, Plan(4.0)).answer(False)
     assert any(line.startswith("held-out rows multiply the variance of f by") for line in one.story)

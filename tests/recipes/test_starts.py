@@ -322,11 +322,11 @@ def test_ranks_start_at_the_model_of_one_process(rng, few_rows_are_drawn):
     method = fs.recipes.Method(solver="natural", likelihood=fs.Gaussian(0.1), seed=4)
     scale = fs.recipes.regression(X, y, 20).scale
 
-    def begun(group):
+    def model_of(group):
         return fs.recipes.begin(scale.X(X), scale.y(y), parts, method, group=group)[0]
 
-    alone = begun(None)
-    for found in fs.distributed.threads(2).run(begun):
+    alone = model_of(None)
+    for found in fs.distributed.threads(2).run(model_of):
         for (path, _, one), (_, _, other) in zip(fs.leaves(found), fs.leaves(alone), strict=True):
             np.testing.assert_array_equal(one, other, err_msg=path)
     assert np.ptp(alone.covariance.lengthscales) > 1  # by relevance

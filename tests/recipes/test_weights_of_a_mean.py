@@ -41,11 +41,11 @@ def test_weights_move_faster_at_first_and_slower_in_the_end(rng):
 def test_weights_arrive(rng):
     """In 24 steps of 0.01 a weight moves by at most about 0.24."""
     X, y = problem(rng)
-    begun = start((X, y))
-    data = begun.scale.X(X), begun.scale.y(y)
-    model, info = fs.fit(begun.model, *data, **begun.fit)
-    slow = begun.fit | {"optimiser": fs.adam(0.01, transform="log")}
-    other, _ = fs.fit(begun.model, *data, **slow)
+    initial = start((X, y))
+    data = initial.scale.X(X), initial.scale.y(y)
+    model, info = fs.fit(initial.model, *data, **initial.fit)
+    slow = initial.fit | {"optimiser": fs.adam(0.01, transform="log")}
+    other, _ = fs.fit(initial.model, *data, **slow)
     far, near = (np.abs(m.posterior.weights_v).max() for m in (model, other))
     assert near < 0.3 < far and info.steps == 24
 

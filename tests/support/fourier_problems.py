@@ -210,8 +210,8 @@ def small_run(twin, dtype):
             for w, out_bar, transpose in ((W, U, False), (U, W, True)):
                 twin.fourier_multiply(X, w, *model, transpose)
                 twin.fourier_multiply_vjp(out_bar, X, w, *model, transpose, need)
-            for asked in (("out",), ("W",), ("out", "W")):  # a kernel each, with squares
-                twin.fourier_sweep(X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, asked, None)
+            for wanted in (("out",), ("W",), ("out", "W")):  # a kernel each, with squares
+                twin.fourier_sweep(X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, wanted, None)
         twin.fourier_sweep(
             X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, ("X", "lengthscales"), None
         )

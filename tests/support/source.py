@@ -47,5 +47,31 @@ def files_outside(*places):
     )
 
 
+NAMED = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
+# a comprehension is a loop
+BRANCHES = ast.If, ast.IfExp, ast.For, ast.While, ast.comprehension, ast.ExceptHandler
+
+
 def functions(tree):
     return [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+def own_nodes(tree):
+    """Yield the nodes below ``tree`` without those of functions and classes inside it."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, NAMED):
+            yield node
+            yield from own_nodes(node)
+
+
+def num_branches(function):
+    """Count conditions, loops and handlers of a function, and the operands after ``and``, ``or``.
+
+    Functions inside it count for themselves, lambdas for the function.
+    """
+    nodes = list(own_nodes(function))
+    return (
+        sum(isinstance(node, BRANCHES) for node in nodes)
+        + sum(len(node.ifs) for node in nodes if isinstance(node, ast.comprehension))
+        + sum(len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp))
+    )

@@ -83,7 +83,7 @@ assert_type(fs.natural_steps(model, X, Y, steps=3)[1], list[NaturalStepInfo])
 
 
 # training
-def told(step: int, value: float, info: StepInfo) -> bool:
+def stops(step: int, value: float, info: StepInfo) -> bool:
     return value > 3 and info.epoch > 2
 
 
@@ -92,7 +92,7 @@ def score(trained: fs.SVGP) -> float:
 
 
 assert_type(
-    fs.fit(model, X, Y, steps=3, callback=told, validate=score, graph="auto", probes=3),
+    fs.fit(model, X, Y, steps=3, callback=stops, validate=score, graph="auto", probes=3),
     tuple[fs.SVGP, FitInfo],
 )
 both = fs.by_field(fs.sgd(1e-3), {"layers.0": optimiser})

@@ -377,7 +377,7 @@ def test_a_setting_that_a_checkpoint_lacks_is_not_compared(tmp_path, rng):
     )
 
 
-# --- what is told of a setting --------------------------------------------------------------------
+# --- descriptions of settings ---------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -393,7 +393,7 @@ class Opaque:
         self.size = size
 
 
-def told(value):
+def plain(value):
     return json.loads(json.dumps(comparison.settings(total=1, it=value)))
 
 
@@ -402,20 +402,20 @@ def test_values_are_compared_as_far_as_they_can_be():
         Preconditioned(np.eye(2), cache={"a": 1}),
         Preconditioned(np.eye(2), cache={"b": 2}, fixed=("inducing",)),
     )
-    assert comparison.differences(told(one), told(other)) == []
-    (words,) = comparison.differences(told(one), told(Preconditioned(2 * np.eye(2))))
+    assert comparison.differences(plain(one), plain(other)) == []
+    (words,) = comparison.differences(plain(one), plain(Preconditioned(2 * np.eye(2))))
     assert words.startswith("`it.matrix` an array float64 (2, 2) ")
     assert comparison.differences(
-        told(one), told(dataclasses.replace(one, rate=np.float64(0.2)))
+        plain(one), plain(dataclasses.replace(one, rate=np.float64(0.2)))
     ) == ["`it.rate` 0.1 then, 0.2 now"]
-    assert comparison.differences(told(Opaque(1)), told(Opaque(2))) == []
-    assert comparison.differences(told(Opaque(1)), told(one)) == [
+    assert comparison.differences(plain(Opaque(1)), plain(Opaque(2))) == []
+    assert comparison.differences(plain(Opaque(1)), plain(one)) == [
         "`it` Opaque then, Preconditioned now"
     ]
-    assert comparison.differences(told(np.sin), told(len)) == ["`it` ufunc then, a function now"]
-    assert comparison.differences(told(functools.partial(max, 1)), told(lambda count: 1)) == []
-    assert comparison.differences(told(float("nan")), told(float("nan"))) == []
-    assert comparison.differences(told((1, 2)), told([1, 3])) == ["`it.1` 2 then, 3 now"]
-    assert comparison.differences(told(fs.RBF(1.0, 2.0)), told(fs.RBF(1.0, 3.0))) == [
+    assert comparison.differences(plain(np.sin), plain(len)) == ["`it` ufunc then, a function now"]
+    assert comparison.differences(plain(functools.partial(max, 1)), plain(lambda count: 1)) == []
+    assert comparison.differences(plain(float("nan")), plain(float("nan"))) == []
+    assert comparison.differences(plain((1, 2)), plain([1, 3])) == ["`it.1` 2 then, 3 now"]
+    assert comparison.differences(plain(fs.RBF(1.0, 2.0)), plain(fs.RBF(1.0, 3.0))) == [
         "`it.lengthscales` 2.0 then, 3.0 now"
     ]

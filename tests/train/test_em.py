@@ -190,12 +190,12 @@ def test_checkpoints_go_on_as_if_nothing_had_been(rng, tmp_path, kind):
 
 def test_callbacks_and_interrupts_end_it_after_whole_rounds(rng, monkeypatch):
     model, X, y = problem(rng)
-    told = []
+    calls = []
     found, info = fs.em(
-        model, X, y, rounds=9, tolerance=0.0, callback=lambda *a: told.append(a) or len(told) == 2
+        model, X, y, rounds=9, tolerance=0.0, callback=lambda *a: calls.append(a) or len(calls) == 2
     )
-    assert info.reason == "callback" and info.steps == 2 and [t[0] for t in told] == [1, 2]
-    assert told[-1][1] == info.values[-1] and told[-1][2].model is found
+    assert info.reason == "callback" and info.steps == 2 and [t[0] for t in calls] == [1, 2]
+    assert calls[-1][1] == info.values[-1] and calls[-1][2].model is found
     with at_call(module, "natural_steps", 3):
         same, info = fs.em(model, X, y, rounds=9, tolerance=0.0)
     assert info.interrupted and info.steps == 2

@@ -15,17 +15,17 @@ from fastsvgp.train.steps import minibatch
 
 def test_fixed_fields_stay_and_are_never_differentiated(rng, monkeypatch):
     model, X, Y = problem(rng)
-    asked = []
+    calls = []
     real = minibatch.natural_step_and_grad
     monkeypatch.setattr(
         minibatch,
         "natural_step_and_grad",
-        lambda *a, wrt, **k: asked.append(wrt) or real(*a, wrt=wrt, **k),
+        lambda *a, wrt, **k: calls.append(wrt) or real(*a, wrt=wrt, **k),
     )
     got, _ = fs.fit(
         model, X, Y, steps=3, fixed=("inducing", "covariance.variance"), natural_step_size=0.1
     )
-    assert asked == [("covariance.lengthscales", "likelihood.variance")] * 3
+    assert calls == [("covariance.lengthscales", "likelihood.variance")] * 3
     np.testing.assert_array_equal(got.inducing, model.inducing)
     assert got.covariance.variance == 1.0 and (got.covariance.lengthscales != 1.0).all()
     assert (got.posterior.mean != 0).all()
@@ -65,7 +65,7 @@ def test_rounds_of_natural_steps_and_of_the_optimiser(rng, kind, natural, e_step
         model = fs.convert(model, kind)
     sites = () if kind is not fs.AbsorbedDualSites else ("posterior",)
     if sites and natural is None:
-        natural = 0.1  # unasked
+        natural = 0.1  # the default
     options = {"batch_size": 16, "rng": 3, "optimiser": fs.adam(0.02)}
     got, info = fs.fit(
         model, X, Y, steps=4, natural_step_size=natural, e_steps=e_steps, m_steps=m_steps, **options
@@ -77,9 +77,7 @@ def test_rounds_of_natural_steps_and_of_the_optimiser(rng, kind, natural, e_step
     state, values, at = optimiser.init(model), [], 0
     for _ in range(4):
         for i in range(e_steps if natural else 0):
-            model, told = fs.natural_step(
-                model, *batches.at(at + i), step_size=natural, num_data=60
-            )
+            model, _ = fs.natural_step(model, *batches.at(at + i), step_size=natural, num_data=60)
         at += e_steps - 1
         for i in range(m_steps):
             value, grad = fs.elbo_and_grad(
@@ -95,12 +93,12 @@ def test_rounds_of_natural_steps_and_of_the_optimiser(rng, kind, natural, e_step
 
 def test_epochs_of_rounds(rng):
     model, X, Y = problem(rng)
-    told = []
+    seen = []
     options = {"e_steps": 2, "m_steps": 2, "natural_step_size": 0.1, "batch_size": 10}
     _, info = fs.fit(
-        model, X, Y, epochs=2, callback=lambda step, value, info: told.append(info.epoch), **options
+        model, X, Y, epochs=2, callback=lambda step, value, info: seen.append(info.epoch), **options
     )
-    assert info.steps == 4 and told == [0.5, 1.0, 1.5, 2.0]
+    assert info.steps == 4 and seen == [0.5, 1.0, 1.5, 2.0]
     with pytest.raises(
         ValueError,
         match="fit: `e_steps` of 2 are natural steps of the posterior; give `natural_step_size`",
@@ -230,13 +228,13 @@ class WithNaturalMean(fs.Whitened):
 
 def test_the_posterior_says_which_fields_which_steps_move(rng, monkeypatch):
     model, X, Y = problem(rng)
-    asked = []
+    calls = []
     for name in ("elbo_and_grad", "natural_step_and_grad"):
         real = getattr(minibatch, name)
         monkeypatch.setattr(
             minibatch,
             name,
-            lambda *a, wrt, real=real, **k: asked.append(wrt) or real(*a, wrt=wrt, **k),
+            lambda *a, wrt, real=real, **k: calls.append(wrt) or real(*a, wrt=wrt, **k),
         )
     fields = model.posterior.mean, model.posterior.scale_tril
     held, _ = fs.fit(fs.replace(model, posterior=WithHeldFactor(*fields)), X, Y, steps=2)
@@ -245,7 +243,7 @@ def test_the_posterior_says_which_fields_which_steps_move(rng, monkeypatch):
     start = fs.replace(model, posterior=WithNaturalMean(*fields))
     fs.fit(start, X, Y, steps=1, natural_step_size=0.1)
     fs.fit(model, X, Y, steps=1, natural_step_size=0.1)
-    assert [[name for name in wrt if name.startswith("posterior")] for wrt in asked[1:]] == [
+    assert [[name for name in wrt if name.startswith("posterior")] for wrt in calls[1:]] == [
         ["posterior.mean"], ["posterior.scale_tril"], []
     ]  # fmt: skip
     for fixed in ("posterior", "posterior.mean"):

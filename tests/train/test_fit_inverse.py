@@ -116,9 +116,9 @@ def test_converged_inner_loop_gives_the_trajectory_of_l_svgp(rng):
 
 def test_inducing_inputs_are_fixed_at_first_without_gradients(rng, monkeypatch):
     model, X, Y = problem(rng)
-    asked, real = [], minibatch.elbo_and_grad
+    calls, real = [], minibatch.elbo_and_grad
     monkeypatch.setattr(
-        minibatch, "elbo_and_grad", lambda *a, wrt, **k: asked.append(wrt) or real(*a, wrt=wrt, **k)
+        minibatch, "elbo_and_grad", lambda *a, wrt, **k: calls.append(wrt) or real(*a, wrt=wrt, **k)
     )
     places = []
     optimiser = fs.gentle_inducing(fs.adam(0.02), after=3)
@@ -130,8 +130,8 @@ def test_inducing_inputs_are_fixed_at_first_without_gradients(rng, monkeypatch):
         optimiser=optimiser,
         callback=lambda step, value, info: places.append(info.model.inducing) and 0,
     )
-    assert ["inducing" in wrt for wrt in asked] == [False, False, False, True, True]
-    assert not any("posterior.inverse_tril" in wrt for wrt in asked)
+    assert ["inducing" in wrt for wrt in calls] == [False, False, False, True, True]
+    assert not any("posterior.inverse_tril" in wrt for wrt in calls)
     assert [np.array_equal(Z, model.inducing) for Z in places] == [True, True, True, False, False]
 
 
@@ -164,7 +164,7 @@ def test_a_factor_may_be_held_or_left_to_the_optimiser(rng, kind):
     assert not np.array_equal(getattr(moved.posterior, field), before)
 
 
-def test_what_the_inner_loop_did_is_told(rng, caplog):
+def test_the_inner_loop_is_logged(rng, caplog):
     model, X, Y = problem(rng)
     seen = []
     fs.fit(model, X, Y, steps=4, callback=lambda step, value, info: seen.append(info.inverse) and 0)
@@ -172,7 +172,7 @@ def test_what_the_inner_loop_did_is_told(rng, caplog):
     with caplog.at_level(logging.WARNING, "fastsvgp"):
         fs.fit(model, X, Y, steps=4, inverse_updates=fs.inverse_updates(1e-9, max_steps=2))
     assert [r.getMessage().split(":")[0] for r in caplog.records] == ["step 1"]
-    assert "not as near as asked for: steps after 2 updates, normalised residual" in caplog.text
+    assert "not reached its tolerance: steps after 2 updates, normalised residual" in caplog.text
     plain, X, Y = problem(rng, "Whitened")
     fs.fit(plain, X, Y, steps=2, callback=lambda step, value, info: seen.append(info.inverse) and 0)
     assert seen[-2:] == [None, None]

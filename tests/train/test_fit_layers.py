@@ -278,20 +278,20 @@ def residuals(model):
 
 
 def test_every_factor_of_an_inverse_is_kept(rng):
-    told = []
+    seen = []
     model, X, Y = problem(rng, fs.Relaxed, 3)
     trained, _ = fs.fit(
-        model, X, Y, steps=6, batch_size=16, rng=0, callback=lambda *a: told.append(a[2].inverse)
+        model, X, Y, steps=6, batch_size=16, rng=0, callback=lambda *a: seen.append(a[2].inverse)
     )
     assert max(residuals(trained)) <= 1e-3
-    assert all(len(infos) == 3 and all(info.converged for info in infos) for infos in told)
+    assert all(len(infos) == 3 and all(info.converged for info in infos) for infos in seen)
     middle = fs.deep_gp(X, model.likelihood, 3, M, rng=1).layers[1]
     mixed = fs.replace(model, layers=(model.layers[0], middle, model.layers[2]))
     trained, _ = fs.fit(
-        mixed, X, Y, steps=4, batch_size=16, rng=0, callback=lambda *a: told.append(a[2].inverse)
+        mixed, X, Y, steps=4, batch_size=16, rng=0, callback=lambda *a: seen.append(a[2].inverse)
     )
     assert max(residuals(trained)) <= 1e-3
-    assert told[-1][1] is None
+    assert seen[-1][1] is None
     held = "layers.2.posterior.inverse_tril"
     trained, _ = fs.fit(
         mixed,

@@ -170,9 +170,9 @@ def test_sites_of_data_step_by_step(rng, kind, P):
     rows = [rng.choice(40, size, replace=False) for size in (10, 7, 30, 1, 25)]
     together, infos = fs.natural_steps(model, X, Y, rows=iter(rows), step_size=0.4)
     one = model
-    for batch, told in zip(rows, infos, strict=True):
+    for batch, expected in zip(rows, infos, strict=True):
         one, info = fs.natural_step(one, X, Y, rows=batch, step_size=0.4)
-        assert told.value == pytest.approx(info.value, rel=1e-12) and told[1:] == info[1:]
+        assert expected.value == pytest.approx(info.value, rel=1e-12) and expected[1:] == info[1:]
     np.testing.assert_allclose(together.sites.lambda1, one.sites.lambda1, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(together.sites.lambda2, one.sites.lambda2, rtol=1e-11, atol=1e-11)
     climbed, infos = fs.natural_steps(

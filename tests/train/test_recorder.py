@@ -32,7 +32,7 @@ class InPlace(Steps):
     unit = "round"
 
     def __init__(self, state, limit=100, during=lambda step: None):
-        self._array, self._limit, self._amid, self._whole = (
+        self._array, self._limit, self._during, self._whole = (
             np.array(state.model.count),
             limit,
             during,
@@ -54,7 +54,7 @@ class InPlace(Steps):
         for step in range(min(count, self._limit)):
             self._whole = False
             self._array[0] += 1
-            self._amid(step)
+            self._during(step)
             self._array[1:] += 1
             self._whole = True
             record(

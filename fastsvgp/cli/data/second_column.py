@@ -24,7 +24,7 @@ class Second:
         return {"option": self.option, "name": self.name, "position": self.position}
 
 
-def asked(args):
+def requested(args):
     """Return ``(option, column)`` of the arguments; None without one."""
     given = [(name, getattr(args, name)) for name in COLUMNS if getattr(args, name) is not None]
     if len(given) > 1:

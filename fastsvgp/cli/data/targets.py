@@ -1,10 +1,84 @@
-"""Several target columns: their positions, values and checks, and the cells that are missing."""
+"""Target columns: where they are, their values and checks, and the cells that are missing."""
 
 from dataclasses import replace
 
 import numpy as np
 
+from ... import DataFileError
 from ..errors import UsageError, shown
+from .tables import read_table
+
+
+def find(table, target, target_file, columns, file_format):
+    """Return the values, name and column of the target; the column is None outside ``table``.
+
+    Of several targets the names and the columns are lists. By default the target is the last one of
+    ``columns``, which are not ignored.
+    """
+    if target_file is not None:
+        other = read_table(target_file, file_format.delimiter, file_format.header)
+        return *_of_file(other, target, table), None
+    if table.target is not None:
+        if target is not None:
+            raise UsageError(f"--target: the target is y of {table.path}; leave --target out")
+        return table.target, "y", None
+    if table.image_shape is not None:
+        raise UsageError(
+            f"{table.path} holds images X, but no y; give the target with --target-file"
+        )
+    if target is None:
+        positions = [_last_column(table, columns)]
+    else:
+        positions = positions_of(table, target)
+    names = [table.names[i] if table.named else f"column {i}" for i in positions]
+    return values_of(table, positions), _one_or_all(names), _one_or_all(positions)
+
+
+def _of_file(other, target, table):
+    """Return the values and the name of the target in a file of its own, ``other``."""
+    if other.target is not None:
+        if target is not None:
+            raise UsageError(f"--target: the target is y of {other.path}; leave --target out")
+        places, values = [0], other.target
+    else:
+        if target is None and other.num_columns > 1:
+            raise UsageError(
+                f"--target-file: {other.path} has {other.num_columns} columns; choose one with"
+                " --target"
+            )
+        places = positions_of(other, target or "0")
+        values = values_of(other, places)
+    if len(values) != table.num_rows:
+        raise DataFileError(
+            f"--target-file: {other.path} has {len(values)} rows, but {table.path} has"
+            f" {table.num_rows}"
+        )
+    several = len(places) > 1
+    return values, _one_or_all([other.names[i] if other.named or several else "y" for i in places])
+
+
+def _last_column(table, columns):
+    """Return the last column that is not ignored; the last one of all if all of them are."""
+    if table.num_columns == 1:
+        raise UsageError(
+            f"{table.path} has only one column, so there is no target; give it with"
+            " --target-file, or give the right --delimiter"
+        )
+    return columns[-1] if columns else table.num_columns - 1
+
+
+def _one_or_all(found):
+    return found if len(found) > 1 else found[0]
+
+
+def refuse_ignored(name, positions, ignored):
+    """Refuse a target among the columns of ``--ignore``."""
+    if not ignored.isdisjoint(positions):
+        named = zip(listed(name), positions, strict=True)
+        both = shown([repr(one) for one, i in named if i in ignored])
+        raise UsageError(
+            f"--ignore: {both} is the target; ignore only inputs, or choose another --target"
+        )
 
 
 def positions_of(table, target, option="--target"):

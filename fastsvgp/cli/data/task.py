@@ -111,24 +111,11 @@ def load_task(
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
     likelihood = second_column.likelihood_for(second, likelihood)
-    values, name, position = _find_target(table, target, target_file, columns, file_format)
+    values, name, position = targets.find(table, target, target_file, columns, file_format)
     used = targets.listed(position)
-    if not ignored.isdisjoint(used):
-        named = zip(targets.listed(name), used, strict=True)
-        both = shown([repr(one) for one, i in named if i in ignored])
-        raise UsageError(
-            f"--ignore: {both} is the target; ignore only inputs, or choose another --target"
-        )
+    targets.refuse_ignored(name, used, ignored)
     other = second_column.position_of(table, second, used, ignored)
-    columns = [i for i in columns if i not in used and i != other]
-    if not columns:
-        raise UsageError(
-            f"{table.path} has no column left for the inputs: it has {table.num_columns}, including"
-            f" the target {name!r}; give the target with --target or --target-file"
-        )
-    if len(columns) > 1:
-        for column in columns:
-            _note_row_names(table, column)
+    columns = _input_columns(table, columns, {*used, other}, name)
     y, chosen, reason, classes = (
         interpret_target(values, name, likelihood)
         if values.ndim == 1
@@ -153,6 +140,20 @@ def load_task(
     X = table.inputs(columns, missing=None if images else missing)
     facts["image_shape"] = table.image_shape
     return Task(X, y, chosen, reason, classes, names, name, layout, **facts)
+
+
+def _input_columns(table, columns, taken, target_name):
+    """Return the columns that are inputs: those that no target takes."""
+    columns = [i for i in columns if i not in taken]
+    if not columns:
+        raise UsageError(
+            f"{table.path} has no column left for the inputs: it has {table.num_columns}, including"
+            f" the target {target_name!r}; give the target with --target or --target-file"
+        )
+    if len(columns) > 1:
+        for column in columns:
+            _note_row_names(table, column)
+    return columns
 
 
 def _note_row_names(table, column):
@@ -187,51 +188,6 @@ def _note_row_names(table, column):
             which,
             column if unnamed else name,
         )
-
-
-def _find_target(table, target, target_file, columns, file_format):
-    """Return the values, name and column of the target; the column is None outside ``table``."""
-    if target_file is not None:
-        other = read_table(target_file, file_format.delimiter, file_format.header)
-        if other.target is not None and target is not None:
-            raise UsageError(f"--target: the target is y of {other.path}; leave --target out")
-        if other.target is None and target is None and other.num_columns > 1:
-            raise UsageError(
-                f"--target-file: {other.path} has {other.num_columns} columns; choose one with"
-                " --target"
-            )
-        places = [0] if other.target is not None else targets.positions_of(other, target or "0")
-        values = other.target if other.target is not None else targets.values_of(other, places)
-        if len(values) != table.num_rows:
-            raise DataFileError(
-                f"--target-file: {other.path} has {len(values)} rows, but {table.path} has"
-                f" {table.num_rows}"
-            )
-        names = [other.names[i] if other.named or len(places) > 1 else "y" for i in places]
-        return values, names if len(names) > 1 else names[0], None
-    if table.target is not None:
-        if target is not None:
-            raise UsageError(f"--target: the target is y of {table.path}; leave --target out")
-        return table.target, "y", None
-    if table.image_shape is not None:
-        raise UsageError(
-            f"{table.path} holds images X, but no y; give the target with --target-file"
-        )
-    if target is None:
-        if table.num_columns == 1:
-            raise UsageError(
-                f"{table.path} has only one column, so there is no target; give it with"
-                " --target-file, or give the right --delimiter"
-            )
-        position = columns[-1] if columns else table.num_columns - 1
-    else:
-        positions = targets.positions_of(table, target)
-        if len(positions) > 1:
-            names = [table.names[i] if table.named else f"column {i}" for i in positions]
-            return targets.values_of(table, positions), names, positions
-        position = positions[0]
-    name = table.names[position] if table.named else f"column {position}"
-    return table.target_column(position), name, position
 
 
 def interpret_target(values, name, likelihood=None):

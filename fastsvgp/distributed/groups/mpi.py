@@ -138,18 +138,18 @@ def mpi(comm=None, rows="all", device_pointers=False):
     )
 
 
-def library(asked="mpi"):
-    """Return ``mpi4py.MPI``, whose first import starts MPI; ``asked`` names the caller."""
+def library(caller="mpi"):
+    """Return ``mpi4py.MPI``, whose first import starts MPI; ``caller`` is a name for messages."""
     try:
         from mpi4py import MPI
     except ImportError as error:
         raise ImportError(
-            f"{asked}: mpi4py could not be loaded ({error}). Install it beside an MPI library:"
+            f"{caller}: mpi4py could not be loaded ({error}). Install it beside an MPI library:"
             f" {install_hint('mpi')}, and the MPI of your cluster, or {install_package('mpich')}"
         ) from error
     except RuntimeError as error:  # mpi4py is installed, and finds no libmpi
         raise ImportError(
-            f"{asked}: mpi4py found no MPI library ({error}). Load the MPI module of your cluster,"
+            f"{caller}: mpi4py found no MPI library ({error}). Load the MPI module of your cluster,"
             f" or install one: {install_package('mpich')}"
         ) from error
     return MPI

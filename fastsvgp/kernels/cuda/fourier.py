@@ -34,6 +34,7 @@ SUB = 16  # as in fourier.cu: frequencies between barriers
 DIMS = {4: 16, 8: 12}  # the most features for which blocks make the phases themselves
 TILE = 1 << 22  # phases of a matrix product: they stay in the cache of the device
 PARTS = 1 << 25  # the most numbers of partial sums: 256 MiB in float64
+COTANGENTS = "X", "variance", "lengthscales"  # those that are sums over right-hand sides
 
 
 def _checked(indices, num):
@@ -313,9 +314,9 @@ def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthsca
 
 def _sweep(X, sides, spectrum, need):
     """One right-hand side shares the cosines and sines of the squares; others have their passes."""
-    cp, cotangents = cuda_devices.cupy(), ("X", "variance", "lengthscales")
+    cp = cuda_devices.cupy()
     squares = sides.v is not None or sides.u is not None
-    bars, rest = {name: [] for name in ("out", "W", *cotangents)}, slice(int(squares), None)
+    bars, rest = {name: [] for name in ("out", "W", *COTANGENTS)}, slice(int(squares), None)
     of_squares = [None, None]
     if squares:
         own, *of_squares = _with_squares(X, sides, spectrum, need)
@@ -323,19 +324,22 @@ def _sweep(X, sides, spectrum, need):
     W, U = (None if a is None else a[rest] for a in (sides.W, sides.U))
     count = max(0 if a is None else len(a) for a in (W, U))
     if count or not squares:
-        out = _multiply(X, W, spectrum, False) if "out" in need else None
-        asked = [name for name in cotangents if name in need and W is not None and U is not None]
-        W_bar, others = None, (None, None, None)
-        if asked:
-            asked += {"W"} & need and ["w"]
-            X_bar, W_bar, *others = _multiply_vjp(U, X, W, spectrum, False, asked)
-            others = X_bar, *others
-        elif "W" in need:
-            W_bar = _multiply(X, U, spectrum, True)
-        _keep(bars, out, W_bar, *others)
+        _keep(bars, *_without_squares(X, W, U, spectrum, need))
     out, W_bar = (cp.concatenate(bars[name]) if bars[name] else None for name in ("out", "W"))
-    sums = (sum(bars[name][1:], bars[name][0]) if bars[name] else None for name in cotangents)
+    sums = (sum(bars[name][1:], bars[name][0]) if bars[name] else None for name in COTANGENTS)
     return out, of_squares[0], W_bar, of_squares[1], *sums
+
+
+def _without_squares(X, W, U, spectrum, need):
+    """Return ``(out, W_bar, X_bar, variance_bar, lengthscales_bar)``; None if not needed."""
+    out = _multiply(X, W, spectrum, False) if "out" in need else None
+    both = W is not None and U is not None
+    wanted = [name for name in COTANGENTS if both and name in need]
+    if wanted:
+        wanted += ["w"] if "W" in need else []
+        X_bar, W_bar, *others = _multiply_vjp(U, X, W, spectrum, False, wanted)
+        return out, W_bar, X_bar, *others
+    return out, _multiply(X, U, spectrum, True) if "W" in need else None, None, None, None
 
 
 def _with_squares(X, sides, spectrum, need):

@@ -44,7 +44,7 @@ ROWS = 64  # data per chunk of predictions
 FOR_DENSITY, FOR_CDF, ROUGH = (0.7, 8.0), (0.9, 6.5), (1.5, 5.0)
 SPREAD = 1e-3  # relative width of the bracket around a quantile by the rough rule
 WIDTH = 0.7  # of a density as a function of log scale or log dispersion
-FAR = 4.0  # standard deviations of h at which the width in f is asked for
+FAR = 4.0  # standard deviations of h at which the width in f is evaluated
 MOST_NODES = 2**11
 
 

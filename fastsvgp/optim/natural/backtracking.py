@@ -29,22 +29,22 @@ class NaturalStepInfo(NamedTuple):
 
 def check_size(step_size):
     """Return a step size as a float; ``ValueError`` unless it is positive."""
-    asked = check.scalar("step_size", step_size)
-    if asked <= 0:
-        raise ValueError(f"`step_size` must be positive, got {asked:g}")
-    return asked
+    requested = check.scalar("step_size", step_size)
+    if requested <= 0:
+        raise ValueError(f"`step_size` must be positive, got {requested:g}")
+    return requested
 
 
 def check_natural(function, posterior, step_size):
     """Return the step size as a float; ``TypeError`` if the posterior has no natural steps."""
-    asked = check_size(step_size)
+    requested = check_size(step_size)
     if not posterior.natural_fields:
         kind, why = type(posterior).__name__, posterior.no_natural_step
         raise TypeError(
             f"{function}: a {kind} posterior cannot take natural-gradient steps, because {why};"
             " train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
         )
-    return asked
+    return requested
 
 
 def check_value(function, value):

@@ -68,7 +68,7 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, **settings):
     batch = Batch.of(model, X, Y, scale, Settings(**settings))
     if not hasattr(batch.model.layers[-1], "posterior"):
         raise TypeError(f"natural_step: {NOT_OF_LAST}")
-    asked = check_natural("natural_step", batch.model.layers[-1].posterior, step_size)
+    requested = check_natural("natural_step", batch.model.layers[-1].posterior, step_size)
     model, dtype = batch.model, batch.X.dtype
     *below, last = model.layers
     chain = batch.chain(top=("natural_step",))
@@ -93,9 +93,14 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, **settings):
         return non_decreasing(bound, value, dtype)
 
     posterior, size, negative = backtrack(
-        chain.passes[-1].natural_step, asked, negative, model, batch.X, rises if monotone else None
+        chain.passes[-1].natural_step,
+        requested,
+        negative,
+        model,
+        batch.X,
+        rises if monotone else None,
     )
-    return moved(posterior), NaturalStepInfo(value, size, size < asked, negative)
+    return moved(posterior), NaturalStepInfo(value, size, size < requested, negative)
 
 
 models.register(DeepGP, natural_step=natural_step)

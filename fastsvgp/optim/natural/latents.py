@@ -121,10 +121,10 @@ class Call:
         self.model, self.X, self.Y, self.weights, self.dtype = weighing.svgp(
             model, X, Y, options["weights"], checked
         )
-        self.asked = check_size(step_size)
+        self.requested = check_size(step_size)
         for number, layer in enumerate(self.model.latents):
             with naming_latent(number):
-                check_natural("natural_step", layer.posterior, self.asked)
+                check_natural("natural_step", layer.posterior, self.requested)
         self.each = drawn(self.model, self.dtype, options["rng"], random)
         self.jitter = check.jitter_amount(options["jitter"], self.dtype)
         self.options, self.rng = options, options["rng"]
@@ -201,8 +201,10 @@ def _jointly(call, monotone):
         return _with(call.model.latents, layer.natural_step(size))
 
     accepted = partial(call.rises, before=value) if monotone else None
-    latents, size, negative = backtrack(moved, call.asked, negative, call.model, call.X, accepted)
-    return latents, NaturalStepInfo(value, size, size < call.asked, negative)
+    latents, size, negative = backtrack(
+        moved, call.requested, negative, call.model, call.X, accepted
+    )
+    return latents, NaturalStepInfo(value, size, size < call.requested, negative)
 
 
 def _in_turn(call, monotone):
@@ -217,12 +219,12 @@ def _in_turn(call, monotone):
         moved = partial(walk.stepped, number, output, turn)
         accepted = partial(call.rises, before=value) if monotone else None
         latents, size, negative = backtrack(
-            moved, call.asked, negative, call.model, call.X, accepted
+            moved, call.requested, negative, call.model, call.X, accepted
         )
-        infos.append(NaturalStepInfo(value, size, size < call.asked, negative))
+        infos.append(NaturalStepInfo(value, size, size < call.requested, negative))
         walk.move(number, latents)
     size = min(info.step_size for info in infos)
-    last = infos[0]._replace(step_size=size, backed_off=size < call.asked, in_turn=True)
+    last = infos[0]._replace(step_size=size, backed_off=size < call.requested, in_turn=True)
     return call.model.latents, last
 
 

@@ -20,11 +20,11 @@ def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None
     step until the bound does not fall. Flops: ``SiteSVGP`` 2 M^2 (N + 2 B), ``VGP`` 4/3 N^3; less
     for each further size tried.
     """
-    asked, monotone = check.scalar("step_size", step_size), check.flag("monotone", monotone)
-    if asked <= 0:
-        raise ValueError(f"`step_size` must be positive, got {asked:g}")
+    requested, monotone = check.scalar("step_size", step_size), check.flag("monotone", monotone)
+    if requested <= 0:
+        raise ValueError(f"`step_size` must be positive, got {requested:g}")
     walk = SiteWalk("natural_step", model, X, Y, jitter, rng)
-    info = walk.step(rows, asked, monotone)
+    info = walk.step(rows, requested, monotone)
     return walk.model, info
 
 
@@ -39,7 +39,7 @@ class SiteWalk:
             SITES_OF[type(model)](self.model, self._X, jitter),
         )
 
-    def step(self, rows, asked, monotone):
+    def step(self, rows, requested, monotone):
         """Move the sites of these rows, or of all rows for None; return a ``NaturalStepInfo``."""
         if monotone and rows is not None:
             raise ValueError(
@@ -65,7 +65,7 @@ class SiteWalk:
         kinds = (1, "mean"), (2, "mean"), (2, "var")
         mean, a, b = (np.concatenate([getattr(p[i], name) for p in parts], -1) for i, name in kinds)
         latent = mean if self.model.mean is None else mean - self.model.mean(X)
-        targets, size = (a - 2 * b * latent, -2 * b), asked
+        targets, size = (a - 2 * b * latent, -2 * b), requested
         for halvings in range(MAX_HALVINGS + 1):
             pairs = zip((self.model.sites.lambda1, self.model.sites.lambda2), targets, strict=True)
             try:
@@ -88,13 +88,13 @@ class SiteWalk:
             except InvalidSites as error:
                 if halvings == MAX_HALVINGS:
                     said = (
-                        f"{self._name}: no step from `step_size` {asked:g} down to {size:g} leaves"
-                        " valid sites"
+                        f"{self._name}: no step from `step_size` {requested:g} down to {size:g}"
+                        " leaves valid sites"
                     )
                     raise InvalidSites(f"{said}; give a smaller one") from error
             size /= 2
         self.model, self._q = moved.model, moved
-        return NaturalStepInfo(value, size, size < asked, int(np.count_nonzero(b > 0)))
+        return NaturalStepInfo(value, size, size < requested, int(np.count_nonzero(b > 0)))
 
 
 def _towards(old, new, rows, size):

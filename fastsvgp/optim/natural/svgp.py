@@ -190,7 +190,7 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
     ``options``: weights, jitter, rng and random quantities, as for ``bound_of``.
     """
     check.parts(model)
-    asked = check_natural("natural_step", model.posterior, step_size)
+    requested = check_natural("natural_step", model.posterior, step_size)
     given, rng = (X, Y, scale), options["rng"]
     plain = ("weights", "jitter", "rng")
     random = {name: value for name, value in options.items() if name not in plain}
@@ -218,10 +218,10 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
         return non_decreasing(bound, value, dtype)
 
     posterior, size, negative = backtrack(
-        layer.natural_step, asked, negative, model, X, rises if monotone else None
+        layer.natural_step, requested, negative, model, X, rises if monotone else None
     )
     model = replace(model, posterior=posterior)
-    info = NaturalStepInfo(value, size, size < asked, negative)
+    info = NaturalStepInfo(value, size, size < requested, negative)
     if wrt is None:
         return model, info, None, None
     if shared:

@@ -68,7 +68,7 @@ class Plain:
 
     def __init__(self, name, scale, rows, rng, rows_at_once=3000):
         self.name, self.scale, self.rows, self._rng = name, scale, rows, rng
-        self.rows_at_once, self.steps, self._each, self._begun = rows_at_once, 0, None, False
+        self.rows_at_once, self.steps, self._each, self._started = rows_at_once, 0, None, False
         distinct = unique_rows.distinct(rows.X, rows.weights)[0]
         self._at_rows = len(distinct) <= self.M
         Z = distinct if self._at_rows else kmeans_inducing(rows.X, self.M, rng=0)
@@ -81,9 +81,9 @@ class Plain:
         ``part`` is ignored.
         """
         began = plan.spent
-        if not self._begun and not self._at_rows:
+        if not self._started and not self._at_rows:
             self._minibatches(plan, 0.5 * seconds)
-        self._begun = True
+        self._started = True
         rows = self.rows.drawn(self.rows_at_once, self._rng)
         fixed = ("inducing",) if self._at_rows else ()
         flops = 4 * len(self._sgpr.inducing) ** 2 * (len(rows) + len(self._sgpr.inducing))
@@ -123,13 +123,13 @@ class Plain:
         numbers = {
             "steps": self.steps,
             "each": self._each,
-            "begun": self._begun,
+            "begun": self._started,
             "rng": self._rng.bit_generator.state,
         }
         return self._sgpr, None, None, numbers
 
     def restore(self, model, optimiser, order, numbers):
-        self._sgpr, self.steps, self._begun = model, numbers["steps"], numbers["begun"]
+        self._sgpr, self.steps, self._started = model, numbers["steps"], numbers["begun"]
         self._each = numbers["each"] and tuple(numbers["each"])
         self._rng.bit_generator.state = numbers["rng"]
 

@@ -268,7 +268,7 @@ class MinibatchSteps(Steps):
         if not outcome.converged:
             log.log(
                 logging.DEBUG if self._warned else logging.WARNING,
-                "step %d: the factor of the inverse is not as near as asked for: %s after %d"
+                "step %d: the factor of the inverse has not reached its tolerance: %s after %d"
                 " updates, normalised residual %.2g%s",
                 self._step + 1,
                 outcome.reason,

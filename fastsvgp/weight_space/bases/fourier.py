@@ -116,10 +116,10 @@ class RandomFourier(Basis):
             for name in ("variance", "lengthscales")
             if "covariance" in need or f"covariance.{name}" in need
         )
-        asked = *products, "W", *(() if v is None else ("v",)), *fields
+        sweep_need = *products, "W", *(() if v is None else ("v",)), *fields
         sides = {"W": W, "v": v, "U": out_bar, "u": None if v is None else squares_bar}
         out, squares, W_bar, v_bar, _, variance_bar, lengthscales_bar = kernels.fourier_sweep(
-            X, *self._arguments(X, units), **sides, need=asked, kept=kept
+            X, *self._arguments(X, units), **sides, need=sweep_need, kept=kept
         )
         bars = (
             {"covariance": type(self.covariance)(variance_bar, lengthscales_bar)} if fields else {}

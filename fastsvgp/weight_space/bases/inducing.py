@@ -100,29 +100,29 @@ class InducingBasis(Basis):
         W, v, units, _ = weights
         W_bar, v_bar = np.empty_like(W), None if v is None else np.empty_like(v)
         covariance_bars = []
-        asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
+        matrix_need = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
         inducing_bar = (
-            np.empty((W.shape[1], X.shape[1]), X.dtype, like=X) if "X1" in asked else None
+            np.empty((W.shape[1], X.shape[1]), X.dtype, like=X) if "X1" in matrix_need else None
         )
         for at, Z in self._panels(X, units):
             K = self.covariance.matrix(Z, X)
             W_bar[:, at] = kernels.matmul(out_bar, K, transpose_b=True)
             if v is not None:
                 v_bar[at] = kernels.matmul(squares_bar[None], np.square(K), transpose_b=True)[0]
-            if asked:
+            if matrix_need:
                 K_bar = kernels.matmul(
                     np.ascontiguousarray(W[:, at], like=W), out_bar, transpose_a=True
                 )
                 if v is not None:
                     K_bar += 2 * v[at, None] * squares_bar * K
-                covariance_bar, panel_bar, _ = self.covariance.matrix_vjp(K_bar, K, Z, X, asked)
-                covariance_bars.append(covariance_bar)
+                k_bar, panel_bar, _ = self.covariance.matrix_vjp(K_bar, K, Z, X, matrix_need)
+                covariance_bars.append(k_bar)
                 if inducing_bar is not None:
                     inducing_bar[at] = panel_bar
         return (
             W_bar,
             v_bar,
-            {"covariance": total(covariance_bars), "inducing": inducing_bar} if asked else {},
+            {"covariance": total(covariance_bars), "inducing": inducing_bar} if matrix_need else {},
         )
 
     def energy(self, W, v, jitter):
@@ -139,15 +139,15 @@ class InducingBasis(Basis):
     def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
         K, L, WS, jitter = saved
         W_bar, v_bar = 2 * quadratic_bar * WS, quadratic_bar * (K.diagonal() + jitter)
-        asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
-        if not asked:
+        matrix_need = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
+        if not matrix_need:
             return W_bar, v_bar, {}
         K_bar = kernels.cholesky_inverse(L)
         K_bar *= log_det_bar
         K_bar += kernels.matmul(quadratic_bar * W, W, transpose_a=True)
         K_bar.reshape(-1)[:: len(K) + 1] += quadratic_bar * v
         covariance_bar, inducing_bar, _ = self.covariance.matrix_vjp(
-            kernels.symmetrise(K_bar), K, self.inducing, None, asked
+            kernels.symmetrise(K_bar), K, self.inducing, None, matrix_need
         )
         return W_bar, v_bar, {"covariance": covariance_bar, "inducing": inducing_bar}
 

@@ -186,7 +186,7 @@ def resident_blocks(stem, kernel, dtype, threads, shared_memory):
     """Return how many blocks of a compiled kernel a multiprocessor of the device holds at a time.
 
     threads : of a block
-    shared_memory : bytes of dynamic shared memory; a kernel is always asked about with the same
+    shared_memory : bytes of dynamic shared memory; the same in all calls for a kernel
     """
     device = cuda_devices.current_device()
     prepared = _functions.get((device, stem, dtype.char, kernel)) or _prepare(

@@ -121,7 +121,7 @@ def _shares(N1, N2, items):
 
 def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     symmetric = X2 is None
-    if K_bar.flags.f_contiguous and not K_bar.flags.c_contiguous and K_bar.ndim == 2:
+    if _is_fortran_ordered(K_bar):
         if not symmetric:
             return _transposed_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K)
         K_bar, K = K_bar.T, None if K is None else K.T
@@ -133,19 +133,27 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
         for bar in (*sides.values(), *totals.values()):
             bar[...] = 0
     elif sides or totals:
-        K_bar, factor = cuda_devices.cupy().ascontiguousarray(K_bar), 2 if symmetric else 1
-        parameters = variance, lengthscales
+        parameters, given = (variance, lengthscales), (sides, totals, 2 if symmetric else 1)
+        K_bar = cuda_devices.cupy().ascontiguousarray(K_bar)
         if X1.shape[2] >= DIRECT_BELOW:
             second = X1 if symmetric else X2
-            _contract_wide(K_bar, family, X1, second, *parameters, sides, totals, factor)
+            _contract_wide(K_bar, family, X1, second, *parameters, *given)
         else:
-            # for the other families reading K saves no more than it costs
-            known = family == "rbf" and K is not None and K.flags.c_contiguous
-            K = K if known else NULL
-            _contract(K_bar, family, X1, X2, *parameters, K, sides, totals, factor)
+            K = K if _helps(family, K) else NULL
+            _contract(K_bar, family, X1, X2, *parameters, K, *given)
     return *(sides.get(name) for name in ("X1", "X2")), *(
         totals.get(name) for name in ("variance", "lengthscales")
     )
+
+
+def _is_fortran_ordered(matrix):
+    """Whether one matrix is in Fortran order only."""
+    return matrix.ndim == 2 and matrix.flags.f_contiguous and not matrix.flags.c_contiguous
+
+
+def _helps(family, K):
+    """Whether reading K saves time; it costs no less than the other families compute."""
+    return family == "rbf" and K is not None and K.flags.c_contiguous
 
 
 def _transposed_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
