@@ -169,10 +169,10 @@ def fourier_multiply_vjp(
 ):
     """Cotangents of sum(U * (W Phi')): U = out_bar, W = w, or with ``transpose`` the reverse."""
     U, W = (_lines(w), _lines(out_bar)) if transpose else (_lines(out_bar), _lines(w))
-    asked = {*need, "out" if transpose else "W"} if {"w", "variance"} & {*need} else need
+    needed = {*need, "out" if transpose else "W"} if {"w", "variance"} & {*need} else need
     model = family, seed, indices, num, variance, lengthscales
     out, _, W_bar, _, X_bar, variance_bar, lengthscales_bar = fourier_sweep(
-        X, W, None, U, None, *model, asked, None
+        X, W, None, U, None, *model, needed, None
     )
     w_bar = out if transpose else W_bar
     return X_bar, w_bar.reshape(w.shape) if "w" in need else None, variance_bar, lengthscales_bar

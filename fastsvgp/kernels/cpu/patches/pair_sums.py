@@ -72,7 +72,7 @@ class Image(NamedTuple):
     factor: Any
 
 
-class Asked(NamedTuple):
+class Needs(NamedTuple):
     """Flags of what to compute.
 
     both : cotangents of images
@@ -219,9 +219,9 @@ def pair_sums_vjp(start, stop, k, X, weights, k_bar, windows, contract, need_B, 
     (``need_B``) are empty.
     """
     b, B = weights
-    asked = Asked(len(X_bar) > 0, contract, b.size == 0, need_B, windows.symmetric)
+    needs = Needs(len(X_bar) > 0, contract, b.size == 0, need_B, windows.symmetric)
     d, shape = k.scale.size, B.shape if need_B else (0, 0)
-    work = _workspace(windows, d, asked.both, X)
+    work = _workspace(windows, d, needs.both, X)
     found = Sums(
         np.zeros(b.size),
         np.zeros(shape),
@@ -233,23 +233,23 @@ def pair_sums_vjp(start, stop, k, X, weights, k_bar, windows, contract, need_B, 
     x, y, size = work.x.patches, work.y.patches, len(work.EY)
     twice = X.dtype.type(2 if windows.symmetric else 1)
     for n in range(start, stop):
-        count, other, largest = _both(X[n], k.scale, windows, not asked.both, x, y, work.mean)
+        count, other, largest = _both(X[n], k.scale, windows, not needs.both, x, y, work.mean)
         _clear(work)
-        a = b if asked.pairs else merged(b, x.group, work.weights[:count])
-        of_rows = _merged_pairs(B, x.group, y.group, count, other) if asked.pairs else B
+        a = b if needs.pairs else merged(b, x.group, work.weights[:count])
+        of_rows = _merged_pairs(B, x.group, y.group, count, other) if needs.pairs else B
         image = Image(count, other, largest, a, of_rows, twice * k_bar[n])
         for i0 in range(0, count, size):
             i1 = min(i0 + size, count)
             width = i1 if windows.symmetric else other
             w = work.tile[: (i1 - i0) * width].reshape(i1 - i0, width)
             blas.gemm(x.rows[i0:i1], y.rows[:width], w, N, T, -2.0, 0.0)
-            _weigh_rows(i0, i1, w, k, image, k_bar[n], asked, work, found)
+            _weigh_rows(i0, i1, w, k, image, k_bar[n], needs, work, found)
             if contract:
-                _contract_rows(i0, i1, w, asked.both, work, found)
-            if asked.both:
+                _contract_rows(i0, i1, w, needs.both, work, found)
+            if needs.both:
                 blas.gemm(w, x.rows[i0:i1], work.y.bar[:width], T, N, 1.0, 1.0)
-        _finish_image(image, k, k_bar[n], asked, work, found)
-        if asked.both:
+        _finish_image(image, k, k_bar[n], needs, work, found)
+        if needs.both:
             put(work.x.bar, k.scale, windows.geometry, windows.first, X_bar[n])
             if not windows.symmetric:
                 put(work.y.bar, k.scale, windows.geometry, windows.second, X_bar[n])
@@ -299,7 +299,7 @@ def _clear(work):
 
 
 @jit
-def _weigh_rows(i0, i1, w, k, image, k_bar, asked, work, found):
+def _weigh_rows(i0, i1, w, k, image, k_bar, needs, work, found):
     """Replace a tile of products, of rows i0..i1 with the columns of ``w``, by E."""
     family, variance, _ = k
     count, other, largest, a, of_rows, factor = image
@@ -309,23 +309,23 @@ def _weigh_rows(i0, i1, w, k, image, k_bar, asked, work, found):
     columns, k_sums, lean = row[3], row[4], row[5]
     _, _, k_all, _, near_squares, totals = found
     for i in range(i0, i1):
-        end, norm = i if asked.symmetric else other, x_norms[i]
+        end, norm = i if needs.symmetric else other, x_norms[i]
         limit = near_below(family, norm + largest)
-        line, share = w[i - i0, :end], factor if asked.pairs else factor * a[i]
-        weights = of_rows[i, :end] if asked.pairs else a[:end]
-        if not asked.pairs and is_lean(family, line, norm, y_norms, limit):
+        line, share = w[i - i0, :end], factor if needs.pairs else factor * a[i]
+        weights = of_rows[i, :end] if needs.pairs else a[:end]
+        if not needs.pairs and is_lean(family, line, norm, y_norms, limit):
             more, value = lean_weigh(line, norm, y_norms, variance, share, weights, lean)
             total = share * value
         else:
             r2, values, q = row[0, :end], row[1, :end], row[2, :end]
             low = squared(line, x[i], norm, y, y_norms, limit, r2, near)
             value_and_slope(family, variance, r2, values, q)
-            if asked.contract:
+            if needs.contract:
                 contract_near(
                     share, weights, q, near, low, x[i], y, x_near[i], y_near, near_squares
                 )
             total, more, value = weigh(share, weights, values, q, r2, line, columns, k_sums)
-            if asked.B_bar:
+            if needs.B_bar:
                 k_all[i, :end] = values
         for j in range(end, w.shape[1]):
             w[i - i0, j] = 0
@@ -333,8 +333,8 @@ def _weigh_rows(i0, i1, w, k, image, k_bar, asked, work, found):
         totals[0] += more
         totals[1] += share * value
         b_rows[i] = factor * value
-        if asked.symmetric:
-            weight = of_rows[i, i] if asked.pairs else a[i] * a[i]
+        if needs.symmetric:
+            weight = of_rows[i, i] if needs.pairs else a[i] * a[i]
             totals[1] += k_bar * weight * variance
 
 
@@ -352,27 +352,27 @@ def _contract_rows(i0, i1, w, both, work, found):
 
 
 @jit
-def _finish_image(image, k, k_bar, asked, work, found):
+def _finish_image(image, k, k_bar, needs, work, found):
     """Finish an image after all rows: b_bar or B_bar, and the terms in the sums of E."""
     count, other, a = image.count, image.other, image.a
     (x, _, x_group), x_bar, x_near = work.x
     (y, _, y_group), y_bar, y_near = work.y
     e, b_rows, row, squares = work.e, work.b_rows, work.row, found.squares
     columns, k_sums, lean = row[3], row[4], row[5]
-    if not asked.pairs:
+    if not needs.pairs:
         for i in range(count):
             k_sums[i] += lean[i]
             columns[i] += a[i] * lean[i]
             b_rows[i] += k_sums[i] + 2 * k_bar * a[i] * k.variance
         for p in range(x_group.size):
             found.b_bar[p] += b_rows[x_group[p]]
-    if asked.B_bar:
-        _add_pairs(k_bar, found.k_all, k.variance, asked.symmetric, x_group, y_group, found.B_bar)
-    if asked.symmetric:
+    if needs.B_bar:
+        _add_pairs(k_bar, found.k_all, k.variance, needs.symmetric, x_group, y_group, found.B_bar)
+    if needs.symmetric:
         e[:count] += columns[:count]
-    if asked.contract:
+    if needs.contract:
         _finish(e[:count], x, x_near, squares, x_bar)
-        if not asked.symmetric:
+        if not needs.symmetric:
             _finish(columns[:other], y, y_near, squares, y_bar)
 
 
