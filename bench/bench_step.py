@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from harness import record, relative_error
 from oracles import gp_gradients
-from problems import STEP_SIZES, step_flops, step_problem
+from problems import STEP_SIZES, outputs_flops, step_flops, step_problem
 
 import fastsvgp as fs
 
@@ -97,6 +97,34 @@ def bench_step_with_inputs(benchmark, posterior, dtype, M=512, B=1024):
         error=worst_error(*step()[:2], *truth),
         gemm=(M, B, dtype),
         unit=(M * M + M * B) * np.dtype(dtype).itemsize,
+    )
+
+
+@pytest.mark.parametrize("M, B, P", [(100, 256, 10), (512, 1024, 10), (256, 8192, 10)])
+def bench_outputs(benchmark, M, B, P):
+    """Time a step of several outputs; the error is that of the value, and of the gradient in Z."""
+    p, rng = step_problem(M, B), np.random.default_rng(1)
+    means = rng.standard_normal((P, M))
+    trils = p["scale_tril"] * rng.uniform(0.5, 1.5, (P, 1, 1))
+    targets = np.sin(p["X"].sum(1) + np.arange(P)[:, None]).T
+    model = ours(p | {"mean": means, "scale_tril": trils}, fs.Whitened)
+
+    def step():
+        return fs.elbo_and_grad(model, p["X"], targets, num_data=10.0 * B)
+
+    total = gradient = 0.0
+    for mean, tril, y in zip(means, trils, targets.T, strict=True):
+        one = ours(p | {"mean": mean, "scale_tril": tril}, fs.Whitened)
+        value, grad = fs.elbo_and_grad(one, p["X"], y, num_data=10.0 * B)
+        total, gradient = total + value, gradient + grad.inducing
+    value, grad = step()
+    record(
+        benchmark,
+        step,
+        floor_flops=outputs_flops(M, B, P),
+        error=max(relative_error(value, total), relative_error(grad.inducing, gradient)),
+        gemm=(M, B, "float64"),
+        unit=(P * M * M + P * M * B) * 8,
     )
 
 

@@ -35,6 +35,15 @@ def step_flops(M, B):
     )
 
 
+def outputs_flops(M, B, P):
+    """Return the flops of a whitened step of P outputs with Gaussian noise, and all gradients.
+
+    It solves with L on both sides, and needs W_p' Lam of each output; the rest is one Gram matrix
+    and one product for all: see ``posteriors.common_cotangents``.
+    """
+    return (5 + P) * M**2 * B + (P + 8 / 3) * M**3
+
+
 def natural_step_flops(M, B, P=1):
     """Return the flops of a natural-gradient step of absorbed dual sites.
 

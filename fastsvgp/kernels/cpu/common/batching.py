@@ -39,15 +39,21 @@ def flat(A, core):
 def each(f, *operands):
     """Call ``f`` on each matrix of operands with broadcast leading axes; stack the results.
 
-    The stacks have the shape of the batch.
+    The stacks have the shape of the batch. The result of a single matrix is not copied, so ``f``
+    must return new arrays.
     """
     if all(A.ndim == 2 for A in operands):
         return f(*operands)
     batch = np.broadcast_shapes(*(A.shape[:-2] for A in operands))
     results = [f(*(entry(A, i) for A in operands)) for i in np.ndindex(batch)]
     if isinstance(results[0], tuple):
-        return tuple(np.stack(r).reshape(batch + r[0].shape) for r in zip(*results, strict=True))
-    return np.stack(results).reshape(batch + results[0].shape)
+        return tuple(_stacked(r, batch) for r in zip(*results, strict=True))
+    return _stacked(results, batch)
+
+
+def _stacked(results, batch):
+    stack = results[0] if len(results) == 1 else np.stack(results)
+    return stack.reshape(batch + results[0].shape)
 
 
 def entry(A, index):
