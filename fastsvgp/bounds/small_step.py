@@ -3,7 +3,9 @@
 At M = 20 the arithmetic of a step takes 50 us, and the passes of a layer, which serve every
 covariance, posterior and likelihood, take 200 us. So the commonest model has a way of its own: one
 whitened posterior, a stationary covariance of arrays, and Gaussian noise. Of the time of the
-passes a step then takes 0.45 at (M, B) = (4, 8), 0.49 at (20, 100), 0.65 at (100, 256).
+passes a step then takes 0.45 at (M, B) = (4, 8), 0.49 at (20, 100), 0.65 at (100, 256), 0.77 at
+(256, 1024), on two threads; with more rows and on one thread the long form of the passes is as
+fast.
 """
 
 import numpy as np
@@ -16,6 +18,7 @@ from ..posteriors.whitened import Whitened
 from ..records import restricted
 from .data_term import chunk_numbers
 
+MOST = 9e7  # M^2 (M + N)
 FEATURES = 40  # the most columns whose distances are computed by differences
 STATIONARY = frozenset((RBF, Matern12, Matern32, Matern52))
 
@@ -57,11 +60,15 @@ def _is_plain(model, batch):
 
 
 def _is_small(model, batch):
-    """Return whether the batch is one chunk, and the passes would use ``SmallWhitenedPass``."""
+    """Return whether the batch is one chunk for which passes would use an explicit L^-1."""
     M, (N, D) = model.posterior.mean.size, batch.X.shape
     numbers, columns = chunk_numbers(batch.X)
-    one_chunk = 0 < N <= max(columns, numbers // M)
-    return one_chunk and M * M * (M + N) < SMALL and D <= FEATURES
+    if not (0 < N <= max(columns, numbers // M) and D <= FEATURES):
+        return False
+    size = M * M * (M + N)
+    return size < min(SMALL, MOST) or (
+        size < MOST and kernels.prefers_inverse(model.posterior.scale_tril, N)
+    )
 
 
 def _through_Kuu(wrt):

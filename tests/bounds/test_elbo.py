@@ -169,7 +169,7 @@ def test_wrt_leaves_out_the_rest_and_changes_nothing(rng, posterior):
 ])  # fmt: skip
 def test_gradients_outside_wrt_are_not_computed(rng, monkeypatch, wrt, kernel_does):
     calls = []
-    monkeypatch.setattr(small_step, "SMALL", 0)
+    monkeypatch.setattr(small_step, "MOST", 0)
     plain = kernels.stationary_vjp
     monkeypatch.setattr(
         kernels,

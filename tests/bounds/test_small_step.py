@@ -9,6 +9,7 @@ from support.rank_problems import on_ranks
 import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.bounds import small_step
+from fastsvgp.bounds.data_term import Batch
 from fastsvgp.kernels.cpu.small_whitened import step
 from fastsvgp.records import leaves
 
@@ -42,7 +43,7 @@ def steps(monkeypatch):
 
 def general(call, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(small_step, "SMALL", 0)
+        patched.setattr(small_step, "MOST", 0)
         return call()
 
 
@@ -71,6 +72,26 @@ def test_odd_shapes(rng, monkeypatch, steps, M, N, D):
     model, X, Y = problem(rng, M=M, N=N, D=D)
     assert_equal_steps(lambda: fs.elbo_and_grad(model, X, Y), monkeypatch)
     assert steps == [True]
+
+
+def test_rows_in_tiles(rng, monkeypatch, steps):
+    """Two tiles and the rest of a third."""
+    M = 5
+    model, X, Y = problem(rng, M=M, N=2 * step.TILE // (8 * M) + 100)
+    assert_equal_steps(lambda: fs.elbo_and_grad(model, X, Y), monkeypatch)
+    assert steps == [True]
+
+
+@pytest.mark.parametrize("M, N, taken", [
+    (199, 2, True), (199, 2000, True), (240, 239, False), (240, 240, True), (257, 300, False),
+    (3, 200_000, False), (240, 1400, False),
+])  # fmt: skip
+def test_sizes(M, N, taken):
+    """Small, by L^-1 where the passes use it, and one chunk of rows."""
+    q = fs.Whitened(np.zeros(M), np.broadcast_to(np.eye(M), (M, M)))
+    model = fs.SVGP(fs.RBF(1.0, 1.0), np.zeros((M, 1)), q, fs.Gaussian(0.1))
+    batch = Batch(np.zeros((N, 1)), np.zeros(N), None, None)
+    assert small_step._is_small(model, batch) == taken
 
 
 @each_dtype

@@ -22,6 +22,7 @@ from . import algebra
 LOG_2PI = math.log(2 * math.pi)
 # nanoseconds of work: sums of their own cost ranges more than a hand-over
 SERIAL_BELOW = 150_000
+TILE = 1 << 19  # bytes
 
 
 class Stationary(NamedTuple):
@@ -91,15 +92,27 @@ def _gaussian(y, f, var, noise, factor):
 
 @jit
 def _rows(start, stop, k, Z, data, inverse, q):
-    """Return sums over a range of rows: (y - f)^2 + var, clamped, Lam a, G, those through Kuf."""
-    X, Y, M = data.X[start:stop], data.Y[start:stop], len(Z)
-    Kuf = small.matrix(k.family, Z, X, k.lengthscales, k.smallest, k.variance, False)
-    kff = np.full(stop - start, k.variance)
-    Lam, V, f, var, raised = algebra.marginals(inverse, Kuf, kff, q.mean, q.tril, k.floor)
-    squares = _gaussian(Y, f, var, data.noise, data.factor)
-    Lam_a, G = np.zeros(M, Z.dtype), np.zeros((M, M), Z.dtype)
-    algebra.cotangents(inverse, Lam, V, q.mean, q.tril, f, var, Lam_a, G, False)
-    total, by_feature, Z_bar, _, _ = _contracted(V, k, Z, X, False, Kuf)
+    """Return sums over a range of rows: (y - f)^2 + var, clamped, Lam a, G, those through Kuf.
+
+    A tile of rows at a time, so that its (M, rows) arrays stay in the cache.
+    """
+    M, dtype = len(Z), Z.dtype
+    squares, raised, total, by_feature = 0.0, 0, 0.0, np.zeros(Z.shape[1])
+    Lam_a, G, Z_bar = np.zeros(M, dtype), np.zeros((M, M), dtype), np.zeros(Z.shape, dtype)
+    width = max(64, TILE // (M * Z.itemsize))
+    for first in range(start, stop, width):
+        last = min(first + width, stop)
+        X = data.X[first:last]
+        Kuf = small.matrix(k.family, Z, X, k.lengthscales, k.smallest, k.variance, False)
+        kff = np.full(last - first, k.variance)
+        Lam, V, f, var, clamped = algebra.marginals(inverse, Kuf, kff, q.mean, q.tril, k.floor)
+        squares += _gaussian(data.Y[first:last], f, var, data.noise, data.factor)
+        algebra.cotangents(inverse, Lam, V, q.mean, q.tril, f, var, Lam_a, G, first > start)
+        of_Kuf = _contracted(V, k, Z, X, False, Kuf)
+        raised += clamped
+        total += of_Kuf[0]
+        by_feature += of_Kuf[1]
+        Z_bar += of_Kuf[2]
     return squares, raised, Lam_a, G, total, by_feature, Z_bar
 
 
