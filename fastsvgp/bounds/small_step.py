@@ -27,17 +27,20 @@ def bound(model, batch, wrt, with_kl, *, jitter, rng, **more):
     """Compute ``(value, grad)`` of this rank for a checked model and ``Batch``.
 
     Returns None where a pass must do it: for models of another kind, for a Kuu that is not positive
-    definite and marginal variances that were clamped, which a pass reports, and for fields that do
-    not depend on Kuu, whose gradients alone take less time there.
+    definite or has no jitter and marginal variances that were clamped, which a pass checks and
+    reports, and for fields that do not depend on Kuu, whose gradients alone take less time there.
     """
     if more or not (_is_plain(model, batch) and _is_small(model, batch) and _through_Kuu(wrt)):
         return None
     covariance, q, likelihood = model.covariance, model.posterior, model.likelihood
     X, kl = batch.X, batch.scale.kl if with_kl else 0.0
+    jitter = check.jitter_amount(jitter, X.dtype)
+    if not jitter:
+        return None
     found = kernels.whitened_step(
         (covariance.family, covariance.variance, covariance.lengthscales), model.inducing,
         X, batch.Y, q.mean, q.scale_tril, likelihood.variance,
-        check.jitter_amount(jitter, X.dtype), batch.scale.factor(len(X)), -kl,
+        jitter, batch.scale.factor(len(X)), -kl,
     )  # fmt: skip
     if found is None:
         return None

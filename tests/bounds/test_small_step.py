@@ -10,6 +10,7 @@ import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.bounds import small_step
 from fastsvgp.bounds.data_term import Batch
+from fastsvgp.kernels.cpu import small_whitened
 from fastsvgp.kernels.cpu.small_whitened import step
 from fastsvgp.records import leaves
 
@@ -97,7 +98,7 @@ def test_sizes(M, N, taken):
 @each_dtype
 def test_ranges_of_rows_on_several_threads(rng, monkeypatch, steps, dtype):
     model, X, Y = problem(rng, M=20, N=83, dtype=dtype)
-    monkeypatch.setattr(step, "SERIAL_BELOW", 1)
+    monkeypatch.setattr(small_whitened, "SERIAL_BELOW", 1)
     before = fs.get_num_threads()
     fs.set_num_threads(3)
     try:
@@ -153,6 +154,14 @@ def test_repeated_inducing_inputs_are_refused_as_ever(rng, steps):
     model.inducing[3] = model.inducing[1]
     with pytest.raises(fs.NotPositiveDefinite, match="are the same inputs"):
         fs.elbo_and_grad(model, X, Y, jitter=0.0)
+    assert steps == []  # without jitter a pass checks the pivots
+
+
+def test_a_failed_factorisation_is_reported_by_the_pass_of_a_layer(rng, steps):
+    model, X, Y = problem(rng, M=40, D=1)
+    model = fs.replace(model, inducing=1e-3 * model.inducing)
+    with pytest.raises(fs.NotPositiveDefinite, match="with jitter 1e-300"):
+        fs.elbo_and_grad(model, X, Y, jitter=1e-300)
     assert steps == [False]
 
 

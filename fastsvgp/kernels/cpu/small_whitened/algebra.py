@@ -8,7 +8,6 @@ import numpy as np
 from numba import njit
 
 from ..common import blas, blocked
-from ..common.batching import plain
 from ..common.blas import N, T
 from ..products import FAST
 from ..triangular import lower_products
@@ -45,12 +44,6 @@ def marginals(inverse, Kuf, kff, mean, tril, floor):
     return Lam, V, f, var, raised
 
 
-def whitened_marginals(inverse, Kuf, kff, mean, tril):
-    return marginals(
-        inverse, plain(Kuf), plain(kff), plain(mean), plain(tril), np.finfo(Kuf.dtype).eps
-    )
-
-
 @njit(nogil=True, cache=True, fastmath=FAST)
 def cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     M, size = Lam.shape
@@ -78,10 +71,6 @@ def cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     blas.trmm(inverse, V, True, T, 1.0)
 
 
-def whitened_cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
-    cotangents(inverse, Lam, V, plain(mean), plain(tril), plain(a), plain(b), Lam_a, G, add)
-
-
 @njit(nogil=True, cache=True, fastmath=FAST)
 def bars(tril, G, mean, Lam_a, kl_bar, need_C):
     M = len(tril)
@@ -102,10 +91,6 @@ def bars(tril, G, mean, Lam_a, kl_bar, need_C):
     return mean_bar, tril_bar, X
 
 
-def whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C):
-    return bars(plain(tril), G, plain(mean), Lam_a, float(kl_bar), need_C)
-
-
 @njit(nogil=True, cache=True, fastmath=FAST)
 def kl(mean, tril):
     total = -float(len(mean))
@@ -117,7 +102,3 @@ def kl(mean, tril):
             row += tril[i, j] * tril[i, j]
         total += row
     return 0.5 * total
-
-
-def whitened_kl(mean, tril):
-    return kl(plain(mean), plain(tril))

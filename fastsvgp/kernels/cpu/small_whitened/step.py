@@ -6,22 +6,16 @@ returns sums of its own. The formulas are those of ``posteriors.whitened_pass``,
 and of ``gaussian_terms``.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..common import blas, blocked
-from ..common.batching import plain
 from ..common.blas import N, T
-from ..common.thread_pool import over_rows
-from ..pairwise import FAMILIES, SMALLEST, small, vector
+from ..pairwise import small
 from ..pairwise.tiles import RBF, jit
 from . import algebra
 
-LOG_2PI = math.log(2 * math.pi)
-# nanoseconds of work: sums of their own cost ranges more than a hand-over
-SERIAL_BELOW = 150_000
 TILE = 1 << 19  # bytes
 
 
@@ -55,7 +49,7 @@ class Data(NamedTuple):
 
 
 @jit
-def _prior(k, Z, jitter):
+def prior(k, Z, jitter):
     """Return Kuu, L^-1, and 0, or one plus the row in which the factorisation failed."""
     Kuu = small.matrix(k.family, Z, Z, k.lengthscales, k.smallest, k.variance, True)
     L = np.zeros(Kuu.shape, Kuu.dtype)
@@ -91,7 +85,7 @@ def _gaussian(y, f, var, noise, factor):
 
 
 @jit
-def _rows(start, stop, k, Z, data, inverse, q):
+def rows(start, stop, k, Z, data, inverse, q):
     """Return sums over a range of rows: (y - f)^2 + var, clamped, Lam a, G, those through Kuf.
 
     A tile of rows at a time, so that its (M, rows) arrays stay in the cache.
@@ -117,7 +111,7 @@ def _rows(start, stop, k, Z, data, inverse, q):
 
 
 @jit
-def _parameters(k, Z, Kuu, inverse, q, Lam_a, G, kl_bar):
+def parameters(k, Z, Kuu, inverse, q, Lam_a, G, kl_bar):
     """Return the KL divergence, the cotangents of the posterior, and those through Kuu."""
     mean_bar, tril_bar, C = algebra.bars(q.tril, G, q.mean, Lam_a, kl_bar, True)
     blocked.mirror(C)
@@ -125,40 +119,3 @@ def _parameters(k, Z, Kuu, inverse, q, Lam_a, G, kl_bar):
     blas.trmm(inverse, C, False, N, 1.0)
     blocked.mirror(C)
     return algebra.kl(q.mean, q.tril), mean_bar, tril_bar, _contracted(C, k, Z, Z, True, Kuu)
-
-
-def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar):
-    family, variance, lengthscales = covariance
-    dtype, (B, D), M = Z.dtype, X.shape, len(Z)
-    number = dtype.type
-    k = Stationary(
-        FAMILIES[family], number(variance), vector(lengthscales, D, dtype), SMALLEST[dtype],
-        np.finfo(dtype).eps,
-    )  # fmt: skip
-    Z, q = plain(Z), Posterior(plain(mean), plain(tril))
-    data = Data(plain(X), plain(Y), float(noise), float(factor))
-    Kuu, inverse, info = _prior(k, Z, number(jitter))
-    if info:
-        return None
-    work = M * B * (1.7 + 0.21 * D + 0.12 * M) * (dtype.itemsize / 8)  # in nanoseconds, roughly
-    first, *others = over_rows(
-        _rows, B, work, k, Z, data, inverse, q, chunks=1, serial_below=SERIAL_BELOW, products=True
-    )
-    squares, raised, Lam_a, G, total, by_feature, Z_bar = first
-    for more in others:
-        squares, raised, total = squares + more[0], raised + more[1], total + more[4]
-        for ours, part in zip((Lam_a, G, by_feature, Z_bar), (*more[2:4], *more[5:]), strict=True):
-            ours += part
-    if raised:
-        return None
-    kl, mean_bar, tril_bar, of_Kuu = _parameters(k, Z, Kuu, inverse, q, Lam_a, G, float(kl_bar))
-    s = data.noise
-    value = -0.5 * data.factor * (B * (LOG_2PI + math.log(s)) + squares / s)
-    noise_bar = number(-0.5 * data.factor * (B - squares / s) / s)
-    variance_bar = number((total + of_Kuu[0]) / float(k.variance) - 0.5 * data.factor * B / s)
-    by_feature = (by_feature + of_Kuu[1]) * of_Kuu[4]
-    lengthscales_bar = (
-        number(by_feature.sum()) if np.ndim(lengthscales) == 0 else by_feature.astype(dtype)
-    )
-    Z_bar += of_Kuu[2]
-    return value, kl, (variance_bar, lengthscales_bar), Z_bar, (mean_bar, tril_bar), noise_bar
