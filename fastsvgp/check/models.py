@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Diverged, VarianceClampWarning, warn
+from ..errors import Diverged, VarianceClampWarning, suggested_fields, warn
 from ..records import is_record, leaves, matches, missing, tree_map, treedef_of
 from ..records.dtypes import common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
@@ -278,8 +278,8 @@ def names(wrt: Any, model: Any) -> tuple[str, ...]:
     for name in wrt:
         if name not in treedef.names and name not in fields:
             raise ValueError(
-                f"`wrt` names {name!r}, which is not a field of this model; it has"
-                f" {', '.join(treedef.paths)}"
+                f"`wrt` names {name!r:.80}, which is not a field of this model;"
+                f" {suggested_fields(name, treedef.paths)}"
             )
     return wrt
 
