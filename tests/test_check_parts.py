@@ -204,3 +204,18 @@ def test_none_where_it_is_the_default_is_no_error(rng):
     assert np.isfinite(
         fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y)[0]
     )
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"covariance": fs.Sum((fs.RBF(), fs.Linear))}, "`covariance.parts.1` is Linear, a class;"),
+        (
+            {"likelihood": fs.Switched((fs.Laplace,))},
+            "`likelihood.parts.0` is Laplace, a class; ca",
+        ),
+    ],
+)
+def test_classes_among_parts_are_named(rng, changes, message):
+    with pytest.raises(TypeError, match=message):
+        fs.elbo(fs.replace(good(rng), **changes), X, Y)
