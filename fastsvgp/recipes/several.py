@@ -27,7 +27,7 @@ def checked_latents(name, latents):
     """Check a number of latent functions, "separate" or None; ``name`` is for messages."""
     if isinstance(latents, str) and latents != SEPARATE:
         raise ValueError(
-            f"`{name}` must be a number of latent functions, or {SEPARATE!r}; got {latents!r}"
+            f"`{name}` must be a number of latent functions, or {SEPARATE!r}; got {latents!r:.80}"
         )
     return latents if latents is None or latents == SEPARATE else check.whole(name, latents)
 
