@@ -267,6 +267,10 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
         if Y.dtype.kind == "f":
             arrays.append(Y)
     model, dtype = check.parameters(model, *arrays, names=names, absent=shared_paths(model))
+    if X is not check.ABSENT:
+        for number, layer in enumerate(layers_of(model)):
+            path = "inducing" if number in sharing(model) else f"latents.{number}.inducing"
+            check.inducing_for(X, layer, (names[0], path))
     D, J = check_functions(model)
     model.likelihood.check_settings()
     _check_independent(model, J)
