@@ -23,7 +23,7 @@ from .arrays import (
     targets,
     unmasked,
 )
-from .components import PARTIAL, parts
+from .components import PARTIAL, in_place_of_class, parts
 from .models import (
     ABSENT,
     defer,
@@ -57,6 +57,7 @@ __all__ = [
     "deferred",
     "drawn",
     "finite",
+    "in_place_of_class",
     "flag",
     "generator",
     "inducing",

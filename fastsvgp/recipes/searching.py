@@ -295,6 +295,7 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     latent = likelihood.num_latent
     outputs = check.axes_of_targets(Y, likelihood) if latent is None else (latent,)
     covariance = _covariance(parts.covariance, rows, parts.ard, rng)
+    check.codes(covariance, X)
     named("chosen", parts.chosen, CHOICES)
     by_number = not isinstance(inducing, InducingPair) and np.ndim(inducing) < 2
     at_rows = by_number and sum(sizes := sizes_for("inducing", inducing, kind)) >= len(rows[0])

@@ -7,7 +7,7 @@ output then has K layers, each with the k-th function of all outputs.
 import numpy as np
 
 from .. import check
-from ..latents.build import lengthscale_factors, mixing_directions
+from ..latents.build import MOST, lengthscale_factors, mixing_directions
 from ..latents.model import MultiGP
 from ..layers.layer import Layer
 from ..records import leaves, replace
@@ -25,11 +25,15 @@ def asked(latents, likelihood):
 
 def checked_latents(name, latents):
     """Check a number of latent functions, "separate" or None; ``name`` is for messages."""
-    if isinstance(latents, str) and latents != SEPARATE:
+    if latents is None or isinstance(latents, str) and latents == SEPARATE:
+        return latents
+    if isinstance(latents, str):
         raise ValueError(
             f"`{name}` must be a number of latent functions, or {SEPARATE!r}; got {latents!r:.80}"
         )
-    return latents if latents is None or latents == SEPARATE else check.whole(name, latents)
+    if check.whole(name, latents) > MOST:
+        raise ValueError(f"`{name}` must be at most {MOST}, got {latents}")
+    return int(latents)
 
 
 def model_of(Y, weights, parts, method, found, rng):
