@@ -16,11 +16,11 @@ from ..records.typed import ArrayLike, Seed
 from ..runtime import devices
 from ..runtime.deferred_checks import on_device
 from ..runtime.edge import public_call
+from ..runtime.thresholds import MOST_LATENTS
 from .model import MultiGP, checked
 
 NOISE = 0.1  # share of the variance of a column that is noise at the start
 SHORTEST = 0.25  # lengthscales of the layers are from the median distance down to this part of it
-MOST = 10_000  # functions of one model
 EXTRA = 0.1  # size of random columns of the mixing beyond the principal directions
 
 
@@ -206,8 +206,8 @@ def _count(num_latents, classes, P):
             )
         return None
     count = check.whole("num_latents", num_latents)
-    if count > MOST:
-        raise ValueError(f"multi_gp: `num_latents` must be at most {MOST}, got {count}")
+    if count > MOST_LATENTS:
+        raise ValueError(f"multi_gp: `num_latents` must be at most {MOST_LATENTS}, got {count}")
     if classes is not None:
         raise ValueError(
             'multi_gp: the functions of classes cannot be mixed: give `num_latents` as "separate"'

@@ -7,11 +7,12 @@ output then has K layers, each with the k-th function of all outputs.
 import numpy as np
 
 from .. import check
-from ..latents.build import MOST, lengthscale_factors, mixing_directions
+from ..latents.build import lengthscale_factors, mixing_directions
 from ..latents.model import MultiGP
 from ..layers.layer import Layer
 from ..records import leaves, replace
 from ..records.inducing_sets import sets_of
+from ..runtime.thresholds import MOST_LATENTS
 from . import guesses, target_values
 from .names import NOISE, mean_of, posterior_of
 
@@ -31,8 +32,8 @@ def checked_latents(name, latents):
         raise ValueError(
             f"`{name}` must be a number of latent functions, or {SEPARATE!r}; got {latents!r:.80}"
         )
-    if check.whole(name, latents) > MOST:
-        raise ValueError(f"`{name}` must be at most {MOST}, got {latents}")
+    if check.whole(name, latents) > MOST_LATENTS:
+        raise ValueError(f"`{name}` must be at most {MOST_LATENTS}, got {latents}")
     return int(latents)
 
 
