@@ -153,7 +153,7 @@ class NotPositiveDefinite(np.linalg.LinAlgError):
 
     def __init__(self, batch, pivot, jitter, size, dtype):
         self.batch, self.pivot, self.jitter, self.size = (
-            tuple(batch),
+            tuple(map(int, batch)),
             int(pivot),
             float(jitter),
             int(size),

@@ -7,6 +7,7 @@ from support.latent_problems import D, M, N, P, layer, problem
 import fastsvgp as fs
 
 HETERO = fs.HeteroskedasticGaussian()
+PARTS = "covariance", "inducing", "posterior"
 WHITE = fs.Whitened(np.zeros(M), np.eye(M))
 
 
@@ -352,6 +353,19 @@ def test_a_singular_covariance_names_its_layer(rng):
             call(model, X, Y, jitter=0.0)
     with pytest.raises(fs.NotPositiveDefinite, match=said):
         fs.predict_f(model, X, jitter=0.0)
+
+
+def test_samples_at_equal_rows_name_the_rows_and_the_layer(rng):
+    twice = np.ones((3, D))
+    said = r"`Xs\[1\]` and `Xs\[0\]` are the same inputs.*"
+    layer = r"`latents\[0\]`: the 3 x 3 matrix of batch entry \(0,\) is not"
+    for model, message in (
+        (GOOD, said + layer),
+        (fs.DeepGP((fs.ParallelLayers((one(), one())), one()), fs.Gaussian(0.1)), said + layer),
+        (fs.SVGP(*(getattr(one(), name) for name in PARTS), fs.Gaussian(0.1)), said),
+    ):
+        with pytest.raises(fs.NotPositiveDefinite, match=message):
+            fs.sample_f(model, twice, jitter=0.0, rng=0)
 
 
 def test_a_mixing_of_lists_is_a_matrix():
