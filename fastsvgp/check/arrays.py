@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadEntry
+from ..records import is_record
 from ..runtime import deferred_checks
 from .components import in_place_of_class
 from .scalars import as_float
@@ -35,10 +36,16 @@ def as_array(name: str, value: Any) -> np.ndarray:
                 f"`{name}` must hold real numbers, got {value.__name__}, a"
                 f" class{in_place_of_class(value)}"
             )
-        for number, part in enumerate(value if isinstance(value, (tuple, list)) else ()):
+        parts = value if isinstance(value, (tuple, list)) else ()
+        of_records = any(is_record(part) for part in parts)
+        for number, part in enumerate(parts):
             if isinstance(part, type):
                 raise TypeError(
                     f"`{name}.{number}` is {part.__name__}, a class{in_place_of_class(part)}"
+                )
+            if of_records and not is_record(part):
+                raise TypeError(
+                    f"`{name}.{number}` must be a record, as other parts are, got {part!r:.80}"
                 )
         where = (
             f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
