@@ -17,6 +17,8 @@ R = TypeVar("R")
 DATA = {"self", "model", "sgpr", "X", "Y", "Xs", "Ys"}  # arguments of public functions, not options
 # least similarity for suggesting a name; that of `rows` and `probes` is 0.6
 CLOSE = 0.65
+MOST_NAMES, MOST_LETTERS = 3, 80  # of fields that a message suggests
+FURTHER = 0.1  # how much less similar than the nearest name another suggested one may be
 # names in other packages, and what to write here; the second is a name, or a text with a blank
 ELSEWHERE = {
     "active_dims": "write {}(...).on(0, 1)",
@@ -66,6 +68,37 @@ def no_option(function, option, known, kind="", word="option"):
     return TypeError(
         f"{function} has no {word} `{option}`{kind and f' for {kind}'}; it takes {takes}"
     )
+
+
+def suggested_fields(name, paths):
+    """Return, for messages, the fields nearest to a wrong dotted name; else where to look.
+
+    They are at most three of the leaves at ``paths`` and of what holds them, anywhere in the model.
+    """
+    names = {".".join(parts[: i + 1]) for parts in map(_parts, paths) for i in range(len(parts))}
+    score = {one: _likeness(name, one) for one in names}
+    best = sorted(names, key=lambda one: ([-each for each in score[one]], one))[:MOST_NAMES]
+    near = [one for one in best if score[one][0] >= max(CLOSE, score[best[0]][0] - FURTHER)]
+    while len(near) > 1 and sum(map(len, near)) > MOST_LETTERS:
+        near.pop()
+    if near:
+        *others, last = near
+        return f"did you mean {', '.join(others)}{' or ' * bool(others)}{last}?"
+    tops = list(dict.fromkeys(path.partition(".")[0] for path in paths))
+    return f"its fields are {', '.join(tops) or 'none'}; fastsvgp.leaves lists all below them"
+
+
+def _parts(path):
+    return path.split(".")
+
+
+def _likeness(name, other):
+    """Return how near two dotted names are: by the whole or the last part, then by the whole."""
+    ratios = [
+        difflib.SequenceMatcher(None, a, b).ratio()
+        for a, b in ((name, other), (_parts(name)[-1], _parts(other)[-1]))
+    ]
+    return max(ratios), ratios[0]
 
 
 def names_options(function: Callable[P, R]) -> Callable[P, R]:
@@ -120,7 +153,7 @@ class NotPositiveDefinite(np.linalg.LinAlgError):
 
     def __init__(self, batch, pivot, jitter, size, dtype):
         self.batch, self.pivot, self.jitter, self.size = (
-            tuple(batch),
+            tuple(map(int, batch)),
             int(pivot),
             float(jitter),
             int(size),

@@ -61,6 +61,8 @@ RANDOM_QUANTITIES: set[str] = set()
 
 # name of an annotated ``**`` parameter for type checkers: options of other kinds, never passed
 OTHERS = "others"
+FEW = 8  # functions that a message lists; of more of them, those of ``FIRST``
+FIRST = "elbo", "natural_step", "em", "fit", "predict_f", "predict_y", "sample_f"
 
 _IMPLEMENTATIONS: dict[type, dict] = {}  # kind: {public function: result of ``serving``}
 _ADVICE: dict[type, str] = {}  # kind: what to use in place of functions that it does not offer
@@ -339,7 +341,11 @@ def _not_offered(name, model, argument):
     if kind in _ADVICE:
         return f"{said}: {_ADVICE[kind]}"
     if kind in _IMPLEMENTATIONS:
-        return f"{said}, which offers {', '.join(sorted(_IMPLEMENTATIONS[kind]))}"
+        offers = sorted(_IMPLEMENTATIONS[kind])
+        if len(offers) > FEW:
+            first = [one for one in FIRST if one in offers]
+            offers = [*first, f"{len(offers) - len(first)} more"]
+        return f"{said}, which offers {', '.join(offers)}"
     if isinstance(model, tuple) and model and type(model[0]) in _IMPLEMENTATIONS:
         return (
             f"{said}: fit returns a model and information on its training, model, info ="

@@ -144,3 +144,55 @@ def test_two_sets_for_a_posterior_of_one(rng, name):
     )
     with pytest.raises(TypeError, match=message):
         fs.elbo_and_grad(fs.SVGP(fs.RBF(1.0, np.ones(2)), pair, q, fs.Gaussian(0.1)), X, Y)
+
+
+ARD = fs.RBF(1.0, np.ones(2))
+LAYER = fs.Layer(ARD, np.ones((3, 1)), fs.Whitened(np.zeros(3), np.eye(3)))
+PARTS = {  # a model with too few columns of inducing inputs, and their path
+    "SVGP": (fs.SVGP(ARD, LAYER.inducing, LAYER.posterior, fs.Gaussian(0.1)), "inducing"),
+    "MultiGP": (fs.MultiGP((LAYER,), fs.Gaussian(0.1)), "latents.0.inducing"),
+    "MultiGP, shared": (
+        fs.MultiGP((fs.replace(LAYER, inducing=None),), fs.Gaussian(0.1), inducing=LAYER.inducing),
+        "inducing",
+    ),
+    "DeepGP": (fs.DeepGP((LAYER,), fs.Gaussian(0.1)), "layers.0.inducing"),
+    "ParallelLayers": (
+        fs.DeepGP((fs.ParallelLayers((LAYER,)),), fs.Gaussian(0.1)),
+        "layers.0.latents.0.inducing",
+    ),
+    "ParallelLayers, shared": (
+        fs.DeepGP(
+            (fs.ParallelLayers((fs.replace(LAYER, inducing=None),), inducing=LAYER.inducing),),
+            fs.Gaussian(0.1),
+        ),
+        "layers.0.inducing",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_columns_of_inducing_inputs_are_named_where_the_covariance_fits_X(case):
+    model, path = PARTS[case]
+    for function, name, arguments in (
+        (fs.elbo, "X", (X, Y)),
+        (fs.predict_f, "Xs", (X,)),
+        (fs.natural_step, "X", (X, Y)),
+    ):
+        message = rf"`{path}` has 1 columns where `{name}` has 2, as many as the covariance takes"
+        with pytest.raises(ValueError, match=message):
+            function(model, *arguments)
+    with pytest.raises(ValueError, match=r"RBF: `lengthscales` has shape \(2,\)"):
+        fs.predict_f(model, X[:, :1])  # both differ from the covariance
+
+
+def test_columns_of_inducing_inputs_under_other_bounds_and_covariances():
+    Z, message = LAYER.inducing, "`inducing` has 1 columns where `X` has 2"
+    with pytest.raises(ValueError, match=message):
+        fs.collapsed_bound(fs.SGPR(ARD, Z, 0.1), X, Y)
+    for covariance in (
+        fs.RBF(1.0, 1.0).on(1),
+        ARD + fs.Linear(),
+        fs.Periodic(fs.RBF(), np.ones(2)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fs.elbo(fs.replace(PARTS["SVGP"][0], covariance=covariance), X, Y)

@@ -204,3 +204,27 @@ def test_none_where_it_is_the_default_is_no_error(rng):
     assert np.isfinite(
         fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y)[0]
     )
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"covariance": fs.Sum((fs.RBF(), fs.Linear))}, "`covariance.parts.1` is Linear, a class;"),
+        ({"covariance": fs.Sum((fs.RBF(), 3.0))}, "`covariance.parts.1` must be a record, .* 3.0"),
+        ({"covariance": fs.Product((fs.RBF(), None))}, "`covariance.parts.1` must .* got None"),
+        (
+            {"likelihood": fs.Switched((fs.Laplace,))},
+            "`likelihood.parts.0` is Laplace, a class; ca",
+        ),
+    ],
+)
+def test_wrong_parts_are_named(rng, changes, message):
+    with pytest.raises(TypeError, match=message):
+        fs.elbo(fs.replace(good(rng), **changes), X, Y)
+
+
+def test_one_covariance_is_no_tuple_of_parts():
+    for kind in (fs.Sum, fs.Product):
+        message = f"{kind.__name__}: `parts` must be a tuple of covariances, got RBF"
+        with pytest.raises(TypeError, match=message):
+            kind(fs.RBF())

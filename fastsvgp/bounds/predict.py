@@ -11,6 +11,7 @@ import numpy as np
 from .. import check, kernels
 from ..likelihoods.layout import laid_out
 from ..records import Marginals
+from ..records.inducing_sets import naming_repeated
 from ..records.typed import (
     AnyRecord,
     Array,
@@ -324,7 +325,8 @@ def sample_f(
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
     mean, cov, jitter = _joint(model, Xs, jitter)
-    return joint_samples(mean, cov, jitter, num_samples, rng)
+    with naming_repeated(check.as_array("Xs", Xs), "Xs"):
+        return joint_samples(mean, cov, jitter, num_samples, rng)
 
 
 def joint_samples(mean, cov, jitter, num_samples, rng):

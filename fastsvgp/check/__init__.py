@@ -23,13 +23,14 @@ from .arrays import (
     targets,
     unmasked,
 )
-from .components import PARTIAL, parts
+from .components import PARTIAL, in_place_of_class, parts
 from .models import (
     ABSENT,
     defer,
     deferred,
     drawn,
     inducing,
+    inducing_for,
     names,
     parameters,
     random_names,
@@ -56,9 +57,11 @@ __all__ = [
     "deferred",
     "drawn",
     "finite",
+    "in_place_of_class",
     "flag",
     "generator",
     "inducing",
+    "inducing_for",
     "inputs",
     "jitter_amount",
     "mapping",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadEntry
+from ..records import is_record
 from ..runtime import deferred_checks
 from .components import in_place_of_class
 from .scalars import as_float
@@ -35,6 +36,17 @@ def as_array(name: str, value: Any) -> np.ndarray:
                 f"`{name}` must hold real numbers, got {value.__name__}, a"
                 f" class{in_place_of_class(value)}"
             )
+        parts = value if isinstance(value, (tuple, list)) else ()
+        of_records = any(is_record(part) for part in parts)
+        for number, part in enumerate(parts):
+            if isinstance(part, type):
+                raise TypeError(
+                    f"`{name}.{number}` is {part.__name__}, a class{in_place_of_class(part)}"
+                )
+            if of_records and not is_record(part):
+                raise TypeError(
+                    f"`{name}.{number}` must be a record, as other parts are, got {part!r:.80}"
+                )
         where = (
             f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
         )
@@ -144,14 +156,17 @@ def codes(covariance, X, name="X"):
             bad = bad | (x >= levels)
         if not deferred_checks.none(bad):
             row = int(np.argwhere(on_host(bad))[0, 0])
-            last = "" if levels is None else f" {levels - 1}"
+            allowed = "0, 1, 2, ..." if levels is None else f"0 ... {levels - 1}"
+            mend = (
+                "start from rows of the data, as kmeans_inducing(X, M, covariance=...) does"
+                if "inducing" in name
+                else "number the categories"
+            )
             raise BadEntry(
                 name,
-                f"contains {float(x[row]):g} in a column of codes, which must be whole numbers 0,"
-                f" 1 ...{last},",
+                f"contains {float(x[row]):g} in a column of codes",
                 (row, column),
-                "; number the categories, and start inducing inputs from rows of the data, as in"
-                " kmeans_inducing(X, M, covariance=...)",
+                f"; these must be whole numbers {allowed}: {mend}",
             )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Diverged, VarianceClampWarning, warn
+from ..errors import Diverged, VarianceClampWarning, suggested_fields, warn
 from ..records import is_record, leaves, matches, missing, tree_map, treedef_of
 from ..records.dtypes import common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
@@ -157,6 +157,8 @@ def svgp(
         if Y.dtype.kind == "f":
             arrays.append(Y)
     model, dtype = parameters(model, *arrays, names=names)
+    if X is not ABSENT:
+        inducing_for(X, model, (names[0], "inducing"))
     sizes, D = inducing(
         model, model.posterior.num_sets, f"a {type(model.posterior).__name__} posterior"
     )
@@ -251,6 +253,32 @@ def _refuse_number_of_sets(Z, num, num_sets, user):
     raise TypeError(f"`inducing` is {came} of inducing inputs, and {user} takes {takes}")
 
 
+def inducing_for(X, layer, names=("X", "inducing")):
+    """Reject inducing inputs of other columns than X where the covariance fits X alone.
+
+    ``inducing`` knows no X, and so it blames the covariance: its lengthscales, for example.
+    """
+    covariance, first = layer.covariance, sets_of(layer.inducing)[0]
+    if np.ndim(first) != 2 or first.shape[1] == X.shape[1] or 0 in first.shape:
+        return
+    if type(covariance).columns_of != "`inducing`":
+        return  # it takes images, or features of X
+    D, columns = X.shape[1], first.shape[1]
+    if _fits(covariance, D) and not _fits(covariance, columns):
+        raise ValueError(
+            f"`{names[1]}` has {columns} columns where `{names[0]}` has {D}, as many as the"
+            " covariance takes; both need the same inputs"
+        )
+
+
+def _fits(covariance, D):
+    try:
+        covariance.check_dim(D)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def drawn(requested, model, dtype, rng, M=None):
     """Draw the random quantities requested by name; those that are None are left out."""
     requested = {name: value for name, value in requested.items() if value is not None}
@@ -283,13 +311,13 @@ def names(wrt: Any, model: Any) -> tuple[str, ...]:
         return fields
     wrt = (wrt,) if isinstance(wrt, str) or not np.iterable(wrt) else tuple(wrt)
     if not all(isinstance(name, str) for name in wrt):
-        raise TypeError(f"`wrt` must hold names of fields, such as {fields[0]!r}, got {wrt!r}")
+        raise TypeError(f"`wrt` must hold names of fields, such as {fields[0]!r}, got {wrt!r:.80}")
     treedef = treedef_of(model)
     for name in wrt:
         if name not in treedef.names and name not in fields:
             raise ValueError(
-                f"`wrt` names {name!r}, which is not a field of this model; it has"
-                f" {', '.join(treedef.paths)}"
+                f"`wrt` names {name!r:.80}, which is not a field of this model;"
+                f" {suggested_fields(name, treedef.paths)}"
             )
     return wrt
 

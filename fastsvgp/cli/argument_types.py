@@ -44,8 +44,9 @@ count = number(int, 1, MOST, closed_high=True)
 positive = number(float, 0, open_low=True)
 
 
-def count_or(word):
+def count_or(word, most=MOST):
     """Return an argparse type for a whole number above 0, or a word."""
+    count = number(int, 1, most, closed_high=True)
 
     def parse(text):
         if text == word:

@@ -1,13 +1,16 @@
 """The arguments of every command.
 
-Imports nothing beyond argparse, so that ``--help`` answers at once.
+Imports nothing beyond argparse and difflib, so that ``--help`` answers at once.
 """
 
 import argparse
+import difflib
 
 from .argument_types import add_text_layout, add_traceback, count, levels
 from .errors import UsageError
 from .fit_arguments import add_fit
+
+FEW = 8  # choices that a message lists
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,6 +18,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def _check_value(self, action, value):
+        """Refuse what is none of many choices with the nearest ones, in place of all."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError:
+            near = difflib.get_close_matches(str(value).lower(), map(str, action.choices))
+            if not near or len(action.choices) <= FEW:
+                raise
+            meant = " or ".join(map(repr, near))
+            said = f"invalid choice: {value!r:.80}; did you mean {meant}?"
+            raise argparse.ArgumentError(action, said) from None
 
 
 class _Version(argparse.Action):

@@ -2,7 +2,15 @@
 
 import argparse
 
-from ..runtime.thresholds import COLUMNS, EXACT_ROWS, FEW_ROWS, INDUCING, MANY, MOST_ROWS
+from ..runtime.thresholds import (
+    COLUMNS,
+    EXACT_ROWS,
+    FEW_ROWS,
+    INDUCING,
+    MANY,
+    MOST_LATENTS,
+    MOST_ROWS,
+)
 from .argument_types import (
     MOST,
     Lines,
@@ -208,7 +216,7 @@ def _add_structure(model):
     model.add_argument(
         "--latents",
         metavar="L",
-        type=count_or("separate"),
+        type=count_or("separate", MOST_LATENTS),
         help=(
             "svgp, tsvgp, lsvgp, rsvgp, solvegp: number of latent functions, each with a covariance"
             " of its own, that are mixed linearly into the targets; separate: one for each target"

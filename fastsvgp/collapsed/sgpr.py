@@ -361,6 +361,7 @@ def checked(sgpr, X, Y, jitter, num_sets=1) -> tuple[AnyRecord, np.ndarray, np.n
             f"`noise_variance` is {float(sgpr.noise_variance):g}, and its inverse is beyond the"
             f" range of {dtype}; give a larger one: for standardised targets 1e-6 is small"
         )
+    check.inducing_for(X, sgpr)
     _, D = check.inducing(sgpr, num_sets, type(sgpr).__name__)
     check.columns(X, D, owner=sgpr.covariance.columns_of)
     check.codes(sgpr.covariance, X)

@@ -366,7 +366,8 @@ def check_part(what, part, D):
     if not isinstance(part, Covariance):
         field = what.split(".")[1]
         raise TypeError(
-            f"{what}: `{field}` must be covariances such as fastsvgp.RBF(...), got"
+            f"{what}: `{field}` must be {'covariances' if field == 'parts' else 'a covariance'}"
+            " such as fastsvgp.RBF(...), got"
             f" {type(part).__name__}"
         )
     own = [

@@ -29,6 +29,11 @@ class _Composite(Covariance):
     """
 
     def __post_init__(self):
+        if not np.iterable(self.parts):
+            raise TypeError(
+                f"{type(self).__name__}: `parts` must be a tuple of covariances, got"
+                f" {type(self.parts).__name__}"
+            )
         object.__setattr__(self, "parts", tuple(self.parts))  # from a list too
         nested(self, self.parts)
 

@@ -131,7 +131,8 @@ class Polynomial(Covariance):
         super().check_dim(D)
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
             raise ValueError(
-                f"Polynomial: `degree` must be a whole number of at least 1, got {self.degree!r}"
+                "Polynomial: `degree` must be a whole number of at least 1, got"
+                f" {self.degree!r:.80}"
             )
 
 
@@ -300,4 +301,4 @@ class ArcCosine(Covariance):
     def check_dim(self, D):
         super().check_dim(D)
         if self.order not in (1, 2):
-            raise ValueError(f"ArcCosine: `order` must be 1 or 2, got {self.order!r}")
+            raise ValueError(f"ArcCosine: `order` must be 1 or 2, got {self.order!r:.80}")

@@ -20,7 +20,7 @@ def as_path(name, path):
     Whole numbers, which ``open`` takes as file descriptors, are rejected.
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
-        raise TypeError(f"{name} must be a path (text or os.PathLike), got {path!r}")
+        raise TypeError(f"{name} must be a path (text or os.PathLike), got {path!r:.80}")
     return os.fsdecode(path)
 
 

@@ -98,6 +98,11 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None, cova
             M=M,
         )
     rng, (M, divided) = check.generator(rng), sizes_of_sets(M)
+    if covariance is not None and not hasattr(covariance, "code_columns"):
+        raise TypeError(
+            "`covariance` must be a record such as fastsvgp.RBF(...), or None, got"
+            f" {type(covariance).__name__}"
+        )
     X, dtype, device_like = random_rows("kmeans_inducing", X, M, rng, subset)
     iterations, before = check.whole("iterations", iterations, 0), None
     with_codes = covariance is not None and covariance.code_columns(X.shape[1])

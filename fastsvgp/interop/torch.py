@@ -17,9 +17,10 @@ from ..bounds.elbo import SVGP as SVGPModel, elbo, elbo_and_grad
 from ..bounds.model_kinds import kind_of
 from ..bounds.predict import predict_f
 from ..bounds.predict_vjp import predict_f_and_vjp
+from ..errors import MOST_NAMES
 from ..latents.model import MultiGP as MultiGPModel
 from ..optim.flat import Unravel
-from ..records import leaves, replaced, tree_map
+from ..records import is_record, leaves, replaced, tree_map
 from ..runtime.devices import home_of
 from .options import refuse_following
 from .torch_memory import DTYPES, arrays_at, flattened, half_precision
@@ -240,13 +241,16 @@ class _Process(torch.nn.Module):
             ours, others = (
                 {path: shape for path, _, shape in leaves(one)} for one in (here, there)
             )
-            names = (
-                ", ".join(path for path in ours | others if ours.get(path) != others.get(path))
-                or "kinds or settings"
-            )
+            paths = [path for path in ours | others if ours.get(path) != others.get(path)]
+            more = f" and {len(paths) - MOST_NAMES} more" if len(paths) > MOST_NAMES else ""
+            if paths:
+                names = ", ".join(paths[:MOST_NAMES]) + more
+                had, came = (of.get(paths[0], "no such field") for of in (ours, others))
+            else:
+                names, (had, came) = "kinds or settings", _differing(here, there)
             raise ValueError(
                 f"interop.torch: `model` differs from the module in {names}: the module has"
-                f" {here!r}, `model` is {there!r}"
+                f" {had}, `model` {came}"
             )
 
     def _map(self, flat, paths):
@@ -411,6 +415,21 @@ class _Predictions(torch.autograd.Function):
                     ) from error
                 X_bar = tensor(ctx.vjp(*bars)).to(ctx.inputs[0].dtype)
         return None, None, *once((*ctx.inputs, mean_bar, var_bar), [X_bar])
+
+
+def _differing(here, there):
+    """Return the smallest records at one place of two trees that differ."""
+    if type(here) is type(there) and is_record(here):
+        for name, _ in here._record_fields:
+            of_both = getattr(here, name), getattr(there, name)
+            for one, other in zip(*map(_as_parts, of_both), strict=False):
+                if is_record(one) and repr(one) != repr(other):
+                    return _differing(one, other)
+    return here, there
+
+
+def _as_parts(value):
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _kind_of(gp):

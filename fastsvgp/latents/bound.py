@@ -28,6 +28,7 @@ from ..bounds.predict import (
 )
 from ..bounds.predict_vjp import predict_f_and_vjp
 from ..records import restricted, tree_map
+from ..records.inducing_sets import naming_repeated
 from .latent_pass import LatentPass
 from .model import MultiGP, checked, layers_of
 
@@ -107,7 +108,8 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     mean, cov = layer.joint_latents(Xs)
     check.report_clamped(layer.clamped)
     check.result(total(cov), model)
-    draws = joint_samples(mean, cov, jitter, num_samples, rng)  # (S, N, L)
+    with naming_repeated(Xs, "Xs"), layer.naming_function():
+        draws = joint_samples(mean, cov, jitter, num_samples, rng)  # (S, N, L)
     samples = layer.of_draws(draws, Xs)
     return samples[..., 0] if samples.shape[-1] == 1 else samples
 

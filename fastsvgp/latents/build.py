@@ -16,11 +16,11 @@ from ..records.typed import ArrayLike, Seed
 from ..runtime import devices
 from ..runtime.deferred_checks import on_device
 from ..runtime.edge import public_call
+from ..runtime.thresholds import MOST_LATENTS
 from .model import MultiGP, checked
 
 NOISE = 0.1  # share of the variance of a column that is noise at the start
 SHORTEST = 0.25  # lengthscales of the layers are from the median distance down to this part of it
-MOST = 10_000  # functions of one model
 EXTRA = 0.1  # size of random columns of the mixing beyond the principal directions
 
 
@@ -54,7 +54,8 @@ def multi_gp(
         output functions of its own and no mixing. Of a likelihood of several functions per output
         the first are mixed, and the others are separate.
     M : int
-        Inducing inputs, by k-means; all layers share them. At most the number of rows.
+        Inducing inputs, by k-means; all layers share them. At most the number of rows. They are
+        rows of X if the covariance has columns of codes.
     likelihood : Likelihood, optional
         Default: Gaussian noise of a tenth of the mean variance of the columns.
     covariance : type or function
@@ -99,7 +100,9 @@ def multi_gp(
     classes = likelihood.num_latent
     count = _count(num_latents, classes, P)
     W = None if count is None else mixing_directions(latent - means, deviations, count, rng)
-    Z = initialise.kmeans_inducing(X, min(check.whole("M", M), len(X)), rng)
+    with_codes = _made(covariance, np.ones(X.shape[1]))  # their columns are known without data
+    M = min(check.whole("M", M), len(X))
+    Z = initialise.kmeans_inducing(X, M, rng, covariance=with_codes)
     lengthscales = initialise.median_lengthscales(X, rng)
     factors = np.ones(classes or P) if count is None else lengthscale_factors(count)
     factors = [*factors, *[1.0] * ((K - 1) * P)]
@@ -130,8 +133,8 @@ def _check_parts(likelihood, covariance, posterior):
         likelihood.check_settings()
     if not callable(covariance):
         raise TypeError(
-            "multi_gp: `covariance` must be a class such as fastsvgp.RBF, or a function, got a"
-            f" {type(covariance).__name__} record"
+            "multi_gp: `covariance` must be a class such as fastsvgp.RBF, or a function, got"
+            f" {type(covariance).__name__}"
         )
     if not (isinstance(posterior, type) and getattr(posterior, "starts_at_prior", False)):
         name = posterior.__name__ if isinstance(posterior, type) else type(posterior).__name__
@@ -199,12 +202,12 @@ def _count(num_latents, classes, P):
     if isinstance(num_latents, str):
         if num_latents != "separate":
             raise ValueError(
-                f'multi_gp: `num_latents` must be a number or "separate", got {num_latents!r}'
+                f'multi_gp: `num_latents` must be a number or "separate", got {num_latents!r:.80}'
             )
         return None
     count = check.whole("num_latents", num_latents)
-    if count > MOST:
-        raise ValueError(f"multi_gp: `num_latents` must be at most {MOST}, got {count}")
+    if count > MOST_LATENTS:
+        raise ValueError(f"multi_gp: `num_latents` must be at most {MOST_LATENTS}, got {count}")
     if classes is not None:
         raise ValueError(
             'multi_gp: the functions of classes cannot be mixed: give `num_latents` as "separate"'

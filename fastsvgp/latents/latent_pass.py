@@ -8,12 +8,14 @@ draws to the inputs of the layer above. Marginals of f would not do there, becau
 depend on each other.
 """
 
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..bounds.layer_pass import LayerBars
 from ..bounds.posterior_passes import layer_pass
+from ..errors import NotPositiveDefinite
 from ..posteriors.base import Joint
 from ..records import Marginals, plus, replace, tree_map
 from .mixing import Mixing, no_gradient
@@ -138,6 +140,17 @@ class LatentPass:
             _stacked([one.mean.reshape(-1, N) for one in found]),
             _stacked([one.cov.reshape(-1, N, N) for one in found]),
         )
+
+    @contextmanager
+    def naming_function(self):
+        """Put the number of the layer in front of the error of one of the matrices (L, N, N)."""
+        try:
+            yield
+        except NotPositiveDefinite as error:
+            at = error.batch[0] if error.batch else 0
+            number = next(n for n, span in enumerate(self.spans) if at < span.stop)
+            with naming_latent(number):
+                raise
 
     def joint(self, X):
         """Return the ``Joint`` moments of each function at X; of g if ``hidden``."""

@@ -31,8 +31,8 @@ class MultiGP:
         With ``latents_per_output`` K, J = K P: row k P + p of f is the k-th function of output p.
     mixing : (J, L) array, tuple of arrays, or None
         None: f = g. For K > 1 a tuple of K matrices (P, L_k), each over latents of its own, because
-        such a likelihood takes the functions of a datum to be independent. None for classes, for
-        the same reason.
+        such a likelihood takes the functions of a datum to be independent; a list of matrices is
+        read as a tuple. None for classes, for the same reason.
     mean : Mean, optional
         Mean function of the J functions.
     inducing : (M, D) array, or a record, optional
@@ -85,14 +85,19 @@ def paths_of(model):
 
 
 def mixing_of_lists(model):
-    """Read a list of lists, or a tuple of rows, as one matrix; matrices in a tuple stay apart."""
+    """Read a list of lists, or a tuple of rows, as one matrix, and a list of matrices as a tuple.
+
+    Matrices in a tuple stay apart.
+    """
     given = model.mixing
-    if type(given) is tuple and given:
-        parts = [array_of(part) if type(part) in (list, tuple) else part for part in given]
-        if all(type(part) is np.ndarray and part.ndim == 1 for part in parts):
-            given = parts
-    if type(given) is list:
-        model.__dict__["mixing"] = array_of(given)
+    if type(given) not in (list, tuple) or not given:
+        return
+    parts = tuple(array_of(part) if type(part) in (list, tuple) else part for part in given)
+    dims = {getattr(part, "ndim", None) for part in parts}
+    if dims == {2}:
+        model.__dict__["mixing"] = parts
+    elif type(given) is list or dims == {1} and {type(part) for part in parts} == {np.ndarray}:
+        model.__dict__["mixing"] = array_of(list(parts))
 
 
 def naming_latent(number):
@@ -189,7 +194,8 @@ def _check_mixing(mixing, L):
     for number, shape in enumerate(shapes):
         if len(shape) != 2 or 0 in shape:
             name = f"mixing[{number}]" if several else "mixing"
-            raise ValueError(f"`{name}` must have shape (J, L), got {shape}")
+            apart = "; give several matrices as a tuple" if len(shape) == 3 else ""
+            raise ValueError(f"`{name}` must have shape (J, L), got {shape}{apart}")
     columns = sum(shape[1] for shape in shapes)
     if columns != L:
         came = " and ".join(map(str, shapes))
@@ -221,12 +227,12 @@ def _check_independent(model, J):
                 f" `latents` have {J} outputs"
             )
         return
-    if J % K:
-        raise ValueError(
-            f"{kind} reads {K} functions of each output, and there are {J} functions: their number"
-            f" must be a multiple of {K}"
-        )
     if K == 1 or mixing is None:
+        if J % K:
+            raise ValueError(
+                f"{kind} reads {K} functions of each output, and there are {J} functions: their"
+                f" number must be a multiple of {K}"
+            )
         if isinstance(mixing, tuple) and len(mixing) != 1:
             raise ValueError(
                 f"`mixing` is a tuple of {len(mixing)} matrices, and {kind} reads one function of"
@@ -261,6 +267,10 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
         if Y.dtype.kind == "f":
             arrays.append(Y)
     model, dtype = check.parameters(model, *arrays, names=names, absent=shared_paths(model))
+    if X is not check.ABSENT:
+        for number, layer in enumerate(layers_of(model)):
+            path = "inducing" if number in sharing(model) else f"latents.{number}.inducing"
+            check.inducing_for(X, layer, (names[0], path))
     D, J = check_functions(model)
     model.likelihood.check_settings()
     _check_independent(model, J)

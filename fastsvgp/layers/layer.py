@@ -12,7 +12,7 @@ from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
 from ..posteriors.placed import placed
-from ..records import leaves, record
+from ..records import leaves, record, replace
 from ..records.typed import Array, Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
@@ -165,6 +165,9 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
         for path in getattr(layer, "shared_paths", ())  # of ``ParallelLayers``
     )
     model, dtype = check.parameters(model, *arrays, names=names, absent=absent)
+    if X is not check.ABSENT:
+        for path, layer in _seeing_inputs(model.layers[0]):
+            check.inducing_for(X, layer, (names[0], path))
     D, outputs = _check_chain(model.layers)
     model.likelihood.check_settings()
     latent = model.likelihood.num_latent
@@ -177,13 +180,23 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     _check_independent(model)
     if X is not check.ABSENT:
         check.columns(X, D, names[0], model.layers[0].columns_of)
-        for layer in getattr(model.layers[0], "latents", model.layers[:1]):
-            if isinstance(layer, Layer):
-                check.codes(layer.covariance, X, names[0])
+        for _, layer in _seeing_inputs(model.layers[0]):
+            check.codes(layer.covariance, X, names[0])
         X = X.astype(dtype, copy=False)
     if Y is not check.ABSENT:
         Y = check.targets(Y, len(X), outputs, model.likelihood, dtype, names)
     return model, X, Y, dtype
+
+
+def _seeing_inputs(first):
+    """Yield ``(path of the inducing inputs, layer)`` of the layers in the first one of a chain."""
+    if isinstance(first, Layer):
+        yield "layers.0.inducing", first
+    for number, layer in enumerate(getattr(first, "latents", ())):  # of ``ParallelLayers``
+        if layer.inducing is None:
+            yield "layers.0.inducing", replace(layer, inducing=first.inducing)
+        else:
+            yield f"layers.0.latents.{number}.inducing", layer
 
 
 def _check_parts(model):

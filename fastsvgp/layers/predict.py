@@ -5,6 +5,7 @@ mixture of S Gaussians with equal weights. The draws are points of N(0, I) over 
 hidden layers, the same for every row: a row's prediction depends only on that row.
 """
 
+from contextlib import nullcontext
 from itertools import accumulate
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from .. import check, kernels, models
 from ..bounds.predict import NAMES, joint_samples, levels_of, total, trailing
 from ..likelihoods.layout import laid_out, of_unit
+from ..records.inducing_sets import naming_repeated
 from .bound import repeated
 from .chain_pass import Chain
 from .layer import DeepGP, checked, naming_layer, widths
@@ -106,7 +108,9 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
 def _drawn(number, work, X, jitter, num_samples, rng):
     maps = hasattr(work, "of_draws")  # its functions are drawn before they are mixed
     mean, cov = work.joint_latents(X) if maps else work.joint(X)
-    with naming_layer(number):
+    naming_function = getattr(work, "naming_function", nullcontext)
+    rows = None if number else X
+    with naming_layer(number), naming_repeated(rows, "Xs"), naming_function():
         samples = joint_samples(mean, cov, jitter, num_samples, rng)
     if maps:
         return work.of_draws(samples, X)

@@ -125,7 +125,9 @@ class Likelihood:
         for name, (makes_sense, what) in self.settings.items():
             value = getattr(self, name)
             if not isinstance(value, numbers.Real) or not makes_sense(value):
-                raise ValueError(f"{type(self).__name__}: `{name}` must be {what}, got {value!r}")
+                raise ValueError(
+                    f"{type(self).__name__}: `{name}` must be {what}, got {value!r:.80}"
+                )
 
     def check_targets(self, Y, name="Y"):
         """Raise ``ValueError`` if ``Y`` holds an invalid target; the message calls it ``name``.

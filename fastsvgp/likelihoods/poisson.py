@@ -160,35 +160,40 @@ class Poisson(Likelihood):
 
 def columns_of_counts(likelihood):
     """Return the columns of counts with an ``exposure`` that is a number, or ``COLUMN``."""
-    return ("y", "exposure") if likelihood.exposure == COLUMN else ("y",)
+    return ("y", "exposure") if _in_column(likelihood.exposure) else ("y",)
+
+
+def _in_column(exposure):
+    return isinstance(exposure, str) and exposure == COLUMN
 
 
 def settings_of_counts(likelihood):
     """Return the ``settings``: an exposure is a positive number, or ``COLUMN``."""
     exposure = likelihood.exposure
-    if isinstance(exposure, str) and exposure != COLUMN:
+    if isinstance(exposure, str) and exposure != COLUMN or np.ndim(exposure):
+        came = f"an array of shape {np.shape(exposure)}" if np.ndim(exposure) else repr(exposure)
         raise ValueError(
             f"{type(likelihood).__name__}: `exposure` must be a positive number, or"
-            f' "{COLUMN}" if Y has a column of exposures, got {exposure!r}'
+            f' "{COLUMN}" if Y has the columns y and exposure, got {came:.80}'
         )
-    return NODES if exposure == COLUMN else NODES | {"exposure": POSITIVE}
+    return NODES if _in_column(exposure) else NODES | {"exposure": POSITIVE}
 
 
 def unit_exposure(likelihood):
     """Return the exposure of predictions of y."""
-    return 1 if likelihood.exposure == COLUMN else likelihood.exposure
+    return 1 if _in_column(likelihood.exposure) else likelihood.exposure
 
 
 def counts_and_means(likelihood, Y, f):
     """Return counts, and the means of f; with a column of exposures their logarithms are added."""
-    if likelihood.exposure != COLUMN:
+    if not _in_column(likelihood.exposure):
         return Y, f.mean
     return Y[0], np.add(f.mean, np.log(Y[1]), dtype=np.float64)
 
 
 def check_counts(likelihood, Y, name, kind):
     """Refuse targets that are not counts, and exposures that are not positive."""
-    if likelihood.exposure != COLUMN:
+    if not _in_column(likelihood.exposure):
         return refuse_all_but_counts(name, Y, kind)
     Y = as_targets(Y)
     refuse_all_but_counts(name, Y, kind, (0, "y"))

@@ -47,7 +47,7 @@ def check_offered(name, optimiser):
         )
         raise TypeError(
             f"{name} must be an optimiser: fs.adam(...), fs.sgd(...), fs.by_field(...), or an"
-            f" object with {', '.join(OFFERED)}; got {optimiser!r}, {problem}"
+            f" object with {', '.join(OFFERED)}; got {optimiser!r:.80}, {problem}"
         )
 
 

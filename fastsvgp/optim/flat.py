@@ -6,7 +6,7 @@ from typing import Generic
 import numpy as np
 
 from .. import check, records
-from ..errors import names_options
+from ..errors import names_options, suggested_fields
 from ..records import transforms
 from ..records.typed import ArrayLike, Names, RecordT, Vector
 from ..runtime.deferred_checks import on_device
@@ -99,8 +99,8 @@ def check_paths(argument, names, paths):
     for name in names:
         if not any(records.matches(path, (name,)) for path in paths):
             raise ValueError(
-                f"`{argument}` names {name!r}, which is no field of this model. Its fields are:"
-                f" {', '.join(paths)}"
+                f"`{argument}` names {name!r:.80}, which is no field of this model;"
+                f" {suggested_fields(name, paths)}"
             )
 
 

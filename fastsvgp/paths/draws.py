@@ -23,6 +23,7 @@ from ..sites.vgp import DataSites
 from .layer_paths import KernelTerm, LayerPaths
 
 FREQUENCIES = "own", "shared"
+MOST_FEATURES = 10**9
 SEEDS = 2**63  # of frequencies: each is smaller
 
 
@@ -36,6 +37,11 @@ class Draws:
     def __init__(self, num_paths, num_features, frequencies, rng, jitter):
         self.count = check.whole("num_paths", num_paths)
         self.num_features = check.whole("num_features", num_features, 2)
+        if self.num_features > MOST_FEATURES:
+            raise ValueError(
+                f"`num_features` must be at most {MOST_FEATURES}, got {self.num_features}; 1024 are"
+                " the default"
+            )
         if self.num_features % 2:
             raise ValueError(
                 "`num_features` must be even, a cosine and a sine per frequency, got"

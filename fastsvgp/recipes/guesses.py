@@ -32,7 +32,7 @@ def check_targets(likelihood, Y):
 
     ``fit`` checks those of other likelihoods.
     """
-    if isinstance(likelihood, GUESSED) or check.num_columns(likelihood) > 1:
+    if isinstance(likelihood, (*GUESSED, Poisson)) or check.num_columns(likelihood) > 1:
         axes = check.axes_of_targets(Y, likelihood)
         check.targets(Y, len(Y), axes, likelihood, Y.dtype, ("X", "y"))
 

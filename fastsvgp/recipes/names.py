@@ -1,11 +1,12 @@
 """Names that the settings of a start accept, and their classes."""
 
+import difflib
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from .. import covariances, likelihoods, names
+from .. import check, covariances, likelihoods, names
 from ..bounds.at_prior import at_prior
 from ..covariances import Covariance
 from ..likelihoods import (
@@ -63,6 +64,7 @@ POSTERIORS = {
 MEANS = ("constant", "linear")
 CHOICES = ("kmeans", "greedy", "random")
 NOISE = guesses.NOISE
+FEW = 8  # names that a message lists beside the nearest
 SETTINGS: dict[type[Likelihood], dict[str, float]] = {
     StudentT: {"scale": NOISE**0.5},
     Laplace: {"scale": NOISE**0.5},
@@ -77,7 +79,16 @@ def named(setting, value, table, record=None, more=()):
     if not isinstance(value, str) or value not in table:
         known = ", ".join(map(repr, (*more, *table)))
         or_record = "" if record is None else f", or a {record.__name__} of fastsvgp"
-        raise ValueError(f"`{setting}` must be one of {known}{or_record}; got {value!r:.200}")
+        came = repr(value)[:80]
+        if isinstance(value, type):
+            came = f"{value.__name__}, a class"
+            if record is not None and issubclass(value, record):
+                raise ValueError(f"`{setting}` is {came}{check.in_place_of_class(value)}")
+        near = difflib.get_close_matches(value.lower(), table) if isinstance(value, str) else ()
+        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        if near and len(table) > FEW:
+            raise ValueError(f"`{setting}` has no choice {came}{meant}")
+        raise ValueError(f"`{setting}` must be one of {known}{or_record}; got {came}{meant}")
     return table[value] if isinstance(table, dict) else value
 
 

@@ -292,6 +292,7 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     inducing = parts.inducing
     rng, rows = np.random.default_rng([method.seed, 1]), unique_rows.distinct(X, weights)
     covariance = _covariance(parts.covariance, rows, parts.ard, rng)
+    check.codes(covariance, X)
     named("chosen", parts.chosen, CHOICES)
     by_number = not isinstance(inducing, InducingPair) and np.ndim(inducing) < 2
     at_rows = by_number and sum(sizes := sizes_for("inducing", inducing, kind)) >= len(rows[0])

@@ -12,6 +12,7 @@ from ..latents.model import MultiGP
 from ..layers.layer import Layer
 from ..records import leaves, replace
 from ..records.inducing_sets import sets_of
+from ..runtime.thresholds import MOST_LATENTS
 from . import guesses, target_values
 from .names import NOISE, mean_of, posterior_of
 
@@ -25,11 +26,15 @@ def needs_latents(latents, likelihood):
 
 def checked_latents(name, latents):
     """Check a number of latent functions, "separate" or None; ``name`` is for messages."""
-    if isinstance(latents, str) and latents != SEPARATE:
+    if latents is None or isinstance(latents, str) and latents == SEPARATE:
+        return latents
+    if isinstance(latents, str):
         raise ValueError(
-            f"`{name}` must be a number of latent functions, or {SEPARATE!r}; got {latents!r}"
+            f"`{name}` must be a number of latent functions, or {SEPARATE!r}; got {latents!r:.80}"
         )
-    return latents if latents is None or latents == SEPARATE else check.whole(name, latents)
+    if check.whole(name, latents) > MOST_LATENTS:
+        raise ValueError(f"`{name}` must be at most {MOST_LATENTS}, got {latents}")
+    return int(latents)
 
 
 def model_of(Y, weights, parts, method, found, rng):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import no_option
+from ..errors import no_option, suggested_fields
 from .decorator import _TYPES, is_parts, is_record, with_fields
 from .treedef import KNOWN, treedef_of
 from .typed import Record, RecordT
@@ -213,10 +213,9 @@ def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
     try:
         return _changed(tree, path, value)
     except LookupError:
-        has = ", ".join(known for known, _, _ in leaves(tree))
         raise ValueError(
-            f"replace_at: `path` {path!r} is not a field of this {type(tree).__name__}; it has"
-            f" {has}"
+            f"replace_at: `path` {path!r:.80} is not a field of this {type(tree).__name__};"
+            f" {suggested_fields(path, treedef_of(tree).paths)}"
         ) from None
 
 

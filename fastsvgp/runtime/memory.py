@@ -19,6 +19,9 @@ ADVICE = {
     "Ys": "fewer rows at a time",
     "chunk_size": "a smaller `chunk_size`",
     "inducing": "fewer inducing inputs",
+    "num_features": "fewer features",
+    "num_paths": "fewer paths",
+    "num_samples": "fewer samples",
 }
 # integer arguments that are numbers of rows
 COUNTS = ("chunk_size", "num_features", "num_paths", "num_samples", "outputs", "probes", "width")

@@ -46,6 +46,7 @@ FEW_ROWS = 1000  # most rows for L-BFGS with any number of inducing inputs
 MOST_ROWS = 5000  # most rows for L-BFGS with at least MANY inducing inputs, or with all rows
 MANY = 1000
 EXACT_ROWS = 1500  # most distinct rows that all become inducing inputs
+MOST_LATENTS = 10_000  # latent functions of one model
 COLUMNS = 1024  # per step of ``DecoupledWeights``, if all would take most of it
 
 

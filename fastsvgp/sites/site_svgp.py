@@ -318,6 +318,7 @@ def checked(model, X, Y, jitter) -> Any:
     )
     D = X.shape[1]
     if hasattr(model, "inducing"):
+        check.inducing_for(X, model)
         check.columns(X, check.inducing(model, 1, "SiteSVGP")[1], owner=model.covariance.columns_of)
     elif D:
         try:

@@ -1,8 +1,13 @@
 """Base class of both estimators: from settings to a start, and from training to attributes."""
 
+import difflib
+import functools
+import inspect
 import numbers
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from typing import ParamSpec
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -23,6 +28,23 @@ from ..runtime.progress_bar import Progress
 from .kernels import fixed_fields, from_kernel
 from .training import Stopping, scattered, train, warn_if_uninformative
 
+P = ParamSpec("P")
+MEANT = {  # names in other packages, and the setting
+    "M": "n_inducing",
+    "alpha": "likelihood",
+    "inducing_points": "inducing",
+    "iterations": "max_iter",
+    "kernel": "covariance",
+    "length_scale": "covariance",
+    "lengthscale": "covariance",
+    "lengthscales": "covariance",
+    "lr": "learning_rate",
+    "n_iter": "max_iter",
+    "noise": "likelihood",
+    "optimizer": "solver",
+    "seed": "random_state",
+    "steps": "max_iter",
+}
 IMPUTE = "; to fill in missing values, put sklearn.impute.SimpleImputer before it in a Pipeline"
 FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
 SETTINGS_OF_TRAINING = (
@@ -33,6 +55,34 @@ SETTINGS_OF_TRAINING = (
     "natural_step_size",
     "jitter",
 )
+
+
+def names_settings(init: Callable[P, None]) -> Callable[P, None]:
+    """Decorator: the ``__init__`` of an estimator that names an unknown setting.
+
+    ``inspect.signature`` shows the settings of ``init``, from which scikit-learn reads them.
+    """
+    known = inspect.signature(init).parameters
+
+    @functools.wraps(init)
+    def __init__(*args: P.args, **settings: P.kwargs) -> None:
+        try:
+            init(*args, **settings)
+        except TypeError:
+            unknown = [name for name in settings if name not in known]
+            if not unknown:
+                raise
+            raise _no_setting(type(args[0]).__name__, unknown[0], list(known)[1:]) from None
+
+    return __init__
+
+
+def _no_setting(estimator, name, known):
+    near = [MEANT[name]] if MEANT.get(name) in known else []
+    near = near or difflib.get_close_matches(name, known, n=3)
+    meant = f"did you mean {' or '.join(f'`{one}`' for one in near)}?"
+    where = f"{estimator}().get_params() holds its settings"
+    return TypeError(f"{estimator} has no setting `{name}`; {meant if near else where}")
 
 
 class SVGPEstimator(BaseEstimator):

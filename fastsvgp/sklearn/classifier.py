@@ -10,7 +10,7 @@ from .. import check, recipes
 from ..bounds.predict import predict_log_density, predict_y, sample_f
 from ..likelihoods import BernoulliLogit, BernoulliProbit, Ordinal
 from ..runtime.thresholds import INDUCING
-from .base import SVGPEstimator
+from .base import SVGPEstimator, names_settings
 from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
 
@@ -66,6 +66,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     [True, False]
     """
 
+    @names_settings
     def __init__(
         self,
         covariance="matern32",

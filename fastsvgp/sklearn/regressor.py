@@ -17,7 +17,7 @@ from ..likelihoods import (
 )
 from ..names import COUNTS, POSITIVE, PROPORTIONS
 from ..runtime.thresholds import INDUCING
-from .base import SVGPEstimator
+from .base import SVGPEstimator, names_settings
 from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
 
@@ -155,6 +155,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     True
     """
 
+    @names_settings
     def __init__(
         self,
         covariance="matern32",

@@ -341,7 +341,7 @@ def _fitted(model, X, Y, call):
     weights = _weights(model, Y, call.weights, named)
     for name, function in (("callback", call.callback), ("validate", call.validate)):
         if function is not None and not callable(function):
-            raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
+            raise TypeError(f"fit: `{name}` must be a function, got {function!r:.80}")
     resume = None if call.resume is None else files.as_path("fit: `resume`", call.resume)
     plan = LoopOptions(
         steps=count("steps", call.steps, 0),

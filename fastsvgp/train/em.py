@@ -227,7 +227,7 @@ def _check(settings, callback):
     if settings.optimiser is not None:
         check_offered("em: `optimiser`", settings.optimiser)
     if callback is not None and not callable(callback):
-        raise TypeError(f"em: `callback` must be a function, got {callback!r}")
+        raise TypeError(f"em: `callback` must be a function, got {callback!r:.80}")
     if not 0 < settings.step_size <= 1:
         raise ValueError(
             f"em: `step_size` must be above 0 and at most 1, got {settings.step_size:g}"

@@ -192,6 +192,11 @@ def test_a_name_with_a_comma_is_one_column(here, rng):
         ([*ALL, "--likelihood", "softmax"], "several targets must be numbers|too many for classes"),
         ([*ALL, "--seconds", "2"], "the search is for one target"),
         ([*ALL, "--latents", "0"], "expected a whole number from 1.*, got '0'; or give separate"),
+        ([*ALL, "--latents", "10001"], "expected a whole number from 1 to 10000, got '10001'; or"),
+        (
+            [*ALL, "--likelihood", "heteroscedastic"],
+            "argument --likelihood: invalid choice: 'heteroscedastic'; did you mean 'heterosk",
+        ),
         ([*ALL, "--latents", "2", "--method", "sgpr"], "--latents 2 needs --method svgp, tsvgp"),
         ([*ALL, "--latents", "2", "--seconds", "2"], "--latents does, too"),
         ([*ALL, "--method", "qsgp"], "several targets need --method svgp"),

@@ -121,8 +121,8 @@ def test_other_numbers_are_refused(rng, wrong, shown):
     X, Z, Y = rows(rng, N), rows(rng, M), np.zeros(N)
     start = model(rng, COVARIANCES["outputs"](rng), Z)
     message = (
-        f"contains {shown} in a column of codes, which must be whole numbers 0, 1 ... 3, at index"
-        r" \(3, 1\)"
+        rf"contains {shown} in a column of codes at index \(3, 1\); these must be whole numbers"
+        " 0 ... 3: "
     )
     X[3, 1] = wrong
     kinds = [start, fs.SGPR(start.covariance, Z, 0.1)]
@@ -183,3 +183,19 @@ def test_codes_stay_in_training(rng):
     done = fs.fit(start, X, rng.standard_normal(100), steps=5, batch_size=20, rng=0)[0]
     np.testing.assert_array_equal(done.inducing[:, 1:], Z[:, 1:])
     assert (done.inducing[:, 0] != Z[:, 0]).any()
+
+
+def test_several_functions_start_at_rows_of_codes(rng):
+    X = np.column_stack([rng.uniform(0, 1, 100), rng.integers(0, 3, 100)])
+
+    def covariance(variance, lengthscales):
+        return fs.RBF(variance, lengthscales[:1]).on(0) * fs.Categorical().on(1)
+
+    multi = fs.multi_gp(X, rng.standard_normal((100, 2)), 2, M=9, covariance=covariance, rng=0)
+    assert set(multi.inducing[:, 1]) <= {0.0, 1.0, 2.0}
+    assert all((X == z).all(1).any() for z in multi.inducing)
+
+
+def test_kmeans_refuses_what_is_no_covariance(rng):
+    with pytest.raises(TypeError, match="`covariance` must be a record such as .*, got int"):
+        fs.kmeans_inducing(rows(rng, 20), 3, covariance=3)

@@ -38,7 +38,7 @@ def test_columns_are_numbers_of_any_kind(tmp_path):
         (fs.RBF().on(0.5), ValueError, "`columns of On` must be a whole number of at least 0"),
         (fs.RBF().on(), TypeError, r"On: `columns` must be a tuple of column numbers .* got \(\)"),
         (fs.On(fs.RBF(), columns=1), TypeError, "On: `columns` must be a tuple .* got 1"),
-        (fs.On(1.0, columns=(0,)), TypeError, "On.part: `part` must be covariances .* got float"),
+        (fs.On(1.0, columns=(0,)), TypeError, "On.part: `part` must be a covariance .* got float"),
         (fs.RBF(1.0, np.ones(2)).on(0), ValueError, r"On.part: RBF: `lengthscales` has shape"),
         (
             fs.OnFeatures(fs.RBF(), fs.Network.random((1, 2), rng=0)).on(0),
@@ -47,7 +47,7 @@ def test_columns_are_numbers_of_any_kind(tmp_path):
         ),
         (fs.Periodic(fs.Linear()), TypeError, "Periodic: `part` must be a stationary .* Linear"),
         (fs.Periodic(fs.RBF() + 1.0), TypeError, "Periodic: `part` must be a stationary .* Sum"),
-        (fs.Periodic(2.0), TypeError, "Periodic.part: `part` must be covariances .* got float"),
+        (fs.Periodic(2.0), TypeError, "Periodic.part: `part` must be a covariance .* got float"),
         (
             fs.Periodic(fs.RBF(), np.ones(2)),
             ValueError,

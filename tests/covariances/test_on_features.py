@@ -392,7 +392,7 @@ def test_bad_parts_are_named(rng):
     model, X, Y = svgp(rng)
     covariance = model.covariance
     for bad, kind, message in (
-        (fs.OnFeatures(2.0, covariance.network), TypeError, "`covariance` must be covariances"),
+        (fs.OnFeatures(2.0, covariance.network), TypeError, "`covariance` must be a covariance"),
         (
             fs.OnFeatures(fs.RBF(), 2.0),
             TypeError,

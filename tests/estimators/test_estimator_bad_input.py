@@ -1,5 +1,6 @@
 """Bad input of the estimators: each message names the argument and says what to do."""
 
+import inspect
 import logging
 
 import numpy as np
@@ -212,3 +213,24 @@ def test_a_budget_beside_other_settings_is_refused(rng):
     ):
         with pytest.raises(error, match="`time_budget`"):
             SVGPRegressor(time_budget=budget).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("kernel", "has no setting `kernel`; did you mean `covariance`"),
+        ("seed", "has no setting `seed`; did you mean `random_state`"),
+        ("num_inducing", "has no setting `num_inducing`; did you mean `n_inducing` or `inducing`"),
+        ("zzz", r"has no setting `zzz`; .*\(\).get_params\(\) holds its settings"),
+    ],
+)
+@pytest.mark.parametrize("estimator", [SVGPClassifier, SVGPRegressor])
+def test_unknown_settings_name_the_nearest(estimator, name, message):
+    with pytest.raises(TypeError, match=f"^{estimator.__name__} {message}"):
+        estimator(**{name: 1})
+
+
+def test_other_wrong_arguments_of_a_constructor_keep_their_messages():
+    with pytest.raises(TypeError, match="positional arguments but 3 were given"):
+        SVGPRegressor("rbf", 3)
+    assert list(inspect.signature(SVGPRegressor).parameters) == list(vars(SVGPRegressor()))

@@ -165,6 +165,7 @@ def test_kernels_and_posteriors(rng):
     [
         ({"n_latents": 0}, "`n_latents`"),
         ({"n_latents": True}, "`n_latents`"),
+        ({"n_latents": 10**9}, "`n_latents` must be at most 10000"),
         ({"n_latents": "mixed"}, "`n_latents` must be a number of latent functions, or 'separate'"),
         ({"n_latents": 2, "solver": "lbfgs"}, "collapsed bound.*several latent functions"),
         ({"likelihood": "heteroskedastic", "solver": "lbfgs"}, "collapsed bound"),

@@ -81,3 +81,13 @@ def test_each_module_takes_its_kind_of_model(rng):
         gp.model = model.latents[0]
     with pytest.raises(ValueError, match="differs from the module in mixing"):
         gp.model = fs.replace(model, mixing=np.eye(2))
+    for latents, said in (
+        (model.latents[:1], r"in latents.1.*, latents.1.*, latents.1.* and \d+ more: "),
+        (
+            (fs.replace(model.latents[0], covariance=fs.Matern12(1.0, 1.0)), *model.latents[1:]),
+            "in ",
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"differs from the module {said}") as caught:
+            gp.model = fs.replace(model, latents=latents)
+        assert len(str(caught.value)) < 300

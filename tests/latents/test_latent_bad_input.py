@@ -7,6 +7,7 @@ from support.latent_problems import D, M, N, P, layer, problem
 import fastsvgp as fs
 
 HETERO = fs.HeteroskedasticGaussian()
+PARTS = "covariance", "inducing", "posterior"
 WHITE = fs.Whitened(np.zeros(M), np.eye(M))
 
 
@@ -110,6 +111,16 @@ MODELS = {  # a model, the error, and its message
         three(HETERO, (np.ones((4, 2)), np.ones((2, 1)))),
         ValueError,
         r"the matrices of `mixing` have \[4, 2\] rows",
+    ),
+    "matrices of different rows, an odd number": (
+        three(HETERO, (np.ones((3, 2)), np.ones((2, 1)))),
+        ValueError,
+        r"the matrices of `mixing` have \[3, 2\] rows",
+    ),
+    "matrices in one array": (
+        three(HETERO, np.ones((2, P, 3))),
+        ValueError,
+        r"`mixing` must have shape \(J, L\), got \(2, 3, 3\); give several matrices as a tuple",
     ),
     "an odd number of functions": (
         three(HETERO),
@@ -228,7 +239,22 @@ CALLS = {
     "wrt of no field": (
         lambda m, X, Y: fs.elbo_and_grad(m, X, Y, wrt=("latents.0.lengthscales",)),
         ValueError,
-        "`wrt` names 'latents.0.lengthscales'.*latents.0.covariance",
+        "`wrt` names 'latents.0.lengthscales'.*did you mean latents.0.covariance.parts.0.len",
+    ),
+    "wrt of an SVGP": (
+        lambda m, X, Y: fs.elbo_and_grad(m, X, Y, wrt=("inducing", "posterior")),
+        ValueError,
+        "this model; did you mean latents.0.posterior or latents.1.posterior",
+    ),
+    "wrt of nothing that is there": (
+        lambda m, X, Y: fs.elbo_and_grad(m, X, Y, wrt="zzz"),
+        ValueError,
+        "this model; its fields are latents, likelihood, mixing.*; fastsvgp.leaves lists all",
+    ),
+    "fixed of no layer": (
+        lambda m, X, Y: fs.em(m, X, Y, fixed="latents.9.covariance"),
+        ValueError,
+        "`fixed` names 'latents.9.covariance'.* did you mean latents.0.covariance or latents",
     ),
     "columns of X": (
         lambda m, X, Y: fs.elbo(m, X[:, :1], Y),
@@ -329,6 +355,19 @@ def test_a_singular_covariance_names_its_layer(rng):
         fs.predict_f(model, X, jitter=0.0)
 
 
+def test_samples_at_equal_rows_name_the_rows_and_the_layer(rng):
+    twice = np.ones((3, D))
+    said = r"`Xs\[1\]` and `Xs\[0\]` are the same inputs.*"
+    layer = r"`latents\[0\]`: the 3 x 3 matrix of batch entry \(0,\) is not"
+    for model, message in (
+        (GOOD, said + layer),
+        (fs.DeepGP((fs.ParallelLayers((one(), one())), one()), fs.Gaussian(0.1)), said + layer),
+        (fs.SVGP(*(getattr(one(), name) for name in PARTS), fs.Gaussian(0.1)), said),
+    ):
+        with pytest.raises(fs.NotPositiveDefinite, match=message):
+            fs.sample_f(model, twice, jitter=0.0, rng=0)
+
+
 def test_a_mixing_of_lists_is_a_matrix():
     rows = fs.MultiGP((one(),) * 2, fs.Gaussian(0.1), [[1, 2], [3, 4.0]])
     np.testing.assert_array_equal(rows.mixing, [[1.0, 2.0], [3.0, 4.0]])
@@ -338,6 +377,15 @@ def test_a_mixing_of_lists_is_a_matrix():
         assert fs.ParallelLayers((one(),) * 2, given).mixing.shape == (1, 2)
     two = fs.MultiGP((one(),) * 3, HETERO, ([[1, 2]], [[3.0]]))
     assert [W.shape for W in two.mixing] == [(1, 2), (1, 1)]
+
+
+@pytest.mark.parametrize("given", [[W, W[:, :1]], [W.tolist(), W[:, :1].tolist()], [W, W], [W]])
+def test_a_list_of_matrices_is_a_tuple(given):
+    mixing = fs.MultiGP((one(),) * 3, HETERO, given).mixing
+    assert isinstance(mixing, tuple)
+    for of_list, of_tuple in zip(mixing, given, strict=True):
+        np.testing.assert_array_equal(of_list, of_tuple)
+    assert isinstance(fs.ParallelLayers((one(),) * 3, given).mixing, tuple)  # refused in a call
 
 
 HIDDEN = {

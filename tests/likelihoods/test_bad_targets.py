@@ -54,6 +54,8 @@ def test_invalid_targets_are_refused(likelihood, Y, message):
     "likelihood, message",
     [
         (lk.Poisson(exposure="columns"), "Poisson: `exposure` must be a positive number, or"),
+        (lk.Poisson(exposure=np.ones(99)), "`exposure` must be .* got an array of shape"),
+        (lk.NegativeBinomial(exposure=[1.0, 2.0]), "`exposure` must be .* got an array of shape"),
         (lk.NegativeBinomial(exposure=-1.0), "`exposure` must be positive and finite, got -1.0"),
         (lk.Binomial(link="cauchy"), '`link` must be "logit" or "probit", got \'cauchy\''),
         (lk.Ordinal(np.zeros(2), np.ones(1)), "Ordinal: give `first`, one number, and `gaps`"),

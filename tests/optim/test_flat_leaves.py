@@ -190,7 +190,7 @@ def test_names_below_a_record_in_the_place_of_inducing_inputs(rng):
     assert list(below) == ["inducing.parts.1.variance", "inducing.parts.1.lengthscales"]
     with pytest.raises(
         ValueError,
-        match="`wrt` names 'inducing.nothing', which is not a field.*; it has .*inducing.place",
+        match="`wrt` names 'inducing.nothing', which is not a field.*; did you mean inducing.*\\?",
     ):
         check.names(("inducing.nothing",), model)
     vector, unravel = fs.ravel(model, fixed=("posterior", "mean"))

@@ -145,6 +145,14 @@ def test_scales_survive_json(rng):
             {"likelihood": "softmax"},
             "must be one of 'gaussian', 'student-t', 'laplace', 'heteroskedastic'",
         ),
+        ({"likelihood": "Gaussian"}, "`likelihood` has no choice 'Gaussian'; did you mean 'gauss"),
+        ({"likelihood": fs.Laplace}, "`likelihood` is Laplace, a class; call it: fs.Laplace"),
+        ({"likelihood": "poisson", "y": np.full(50, 0.5)}, "`y` must hold counts; got 0.5"),
+        (
+            {"covariance": fs.RBF().on(0) * fs.Categorical().on(1)},
+            "`X` contains .* in a column of codes",
+        ),
+        ({"latents": 10**9}, "`latents` must be at most 10000, got 1000000000"),
         (
             {"likelihood": fs.Softmax(num_classes=3)},
             "Softmax is for classes, and here targets are numbers",

@@ -323,6 +323,9 @@ def test_messages(rng):
         fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y, steps=10**22)
     stopped = fs.fit(model, X, Y, steps=10**15, callback=lambda step, value, info: step == 2)[1]
     assert stopped.reason == "callback" and stopped.steps == 2
+    with pytest.raises(TypeError, match="`validate` must be a function, got") as caught:
+        fs.fit(model, X, Y, steps=1, validate=(X, Y))
+    assert len(str(caught.value)) < 160
     with pytest.raises(TypeError, match="`callback` must be a function, got 3"):
         fs.fit(model, X, Y, steps=1, callback=3)
     with pytest.raises(

@@ -108,7 +108,7 @@ class Binomial(Likelihood):
     def check_settings(self):
         super().check_settings()
         if self.link not in LINKS:
-            raise ValueError(f'Binomial: `link` must be "logit" or "probit", got {self.link!r}')
+            raise ValueError(f'Binomial: `link` must be "logit" or "probit", got {self.link!r:.80}')
 
     def check_targets(self, Y, name="Y"):
         Y = as_targets(Y)

@@ -182,7 +182,7 @@ def _check_inverse(inverse, weights, random):
 def _check_graph(graph, model, plan):
     """Check ``graph``: only steps of an SVGP can be captured, and none in a group."""
     if graph not in (True, False, "auto") or not isinstance(graph, (bool, str)):
-        raise ValueError(f'fit: `graph` must be "auto", True or False, got {graph!r}')
+        raise ValueError(f'fit: `graph` must be "auto", True or False, got {graph!r:.80}')
     if graph is True and not issubclass(type(model), SVGP):
         raise ValueError(
             f"fit: `graph=True` captures steps of an SVGP, and `model` is a {type(model).__name__};"
