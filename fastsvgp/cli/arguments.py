@@ -11,6 +11,7 @@ from .errors import UsageError
 from .fit_arguments import add_fit
 
 FEW = 8  # choices that a message lists
+CLOSE = 0.8  # least similarity of a name in place of the list: normal is gaussian, not ordinal
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,7 +25,8 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError:
-            near = difflib.get_close_matches(str(value).lower(), map(str, action.choices))
+            names = map(str, action.choices)
+            near = difflib.get_close_matches(str(value).lower(), names, cutoff=CLOSE)
             if not near or len(action.choices) <= FEW:
                 raise
             meant = " or ".join(map(repr, near))

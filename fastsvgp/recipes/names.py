@@ -65,6 +65,7 @@ MEANS = ("constant", "linear")
 CHOICES = ("kmeans", "greedy", "random")
 NOISE = guesses.NOISE
 FEW = 8  # names that a message lists beside the nearest
+CLOSE = 0.8  # least similarity of a name in place of the list: normal is gaussian, not ordinal
 SETTINGS: dict[type[Likelihood], dict[str, float]] = {
     StudentT: {"scale": NOISE**0.5},
     Laplace: {"scale": NOISE**0.5},
@@ -84,7 +85,8 @@ def named(setting, value, table, record=None, more=()):
             came = f"{value.__name__}, a class"
             if record is not None and issubclass(value, record):
                 raise ValueError(f"`{setting}` is {came}{check.in_place_of_class(value)}")
-        near = difflib.get_close_matches(value.lower(), table) if isinstance(value, str) else ()
+        text = value.lower() if isinstance(value, str) else ""
+        near = difflib.get_close_matches(text, table, cutoff=CLOSE)
         meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         if near and len(table) > FEW:
             raise ValueError(f"`{setting}` has no choice {came}{meant}")
