@@ -82,7 +82,7 @@ def test_a_part_that_fails_does_not_stop_the_others(stage, tmp_path):
         "=== other programs: FAILED with status 3 in 0 s",
         "=== other kernels: passed in 0 s",
     ]
-    assert lines[-1] == "=== stage 2: 0 s; not passed: other programs"
+    assert re.fullmatch("=== stage 2: [0-9]+ s; not passed: other programs", lines[-1])
     called = [line.removeprefix(f"{tmp_path}/cache/cubins ") for line in lines if "bench/" in line]
     assert called[0] == f"bench/first_times.py step products --results {out}"
     sizes = "512,1024 1000,1000 2000,1000"
