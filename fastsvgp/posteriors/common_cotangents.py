@@ -41,7 +41,9 @@ def common_row(b, M):
 
 @dataclass(slots=True)
 class CommonSums:
-    """Sums over all rows with the same c (P,): Gamma, whose lower triangle is valid, and Lam a.
+    """Sums over all rows with the same c (P,): Gamma, and Lam a.
+
+    Only the lower triangle of Gamma is valid until ``symmetrise`` is called.
 
     H : (M, M), or None if it is not needed
     """
@@ -70,6 +72,11 @@ class CommonSums:
     def add_gram(self, Lam, w2, overwrite):
         add = self.Gamma is not None
         self.Gamma = kernels.weighted_gram(Lam, w2, self.Gamma, add=add, overwrite_a=overwrite)
+
+    def symmetrise(self):
+        """Fill in the upper triangle of Gamma, after the last rows."""
+        if self.Gamma is not None:
+            self.Gamma = kernels.symmetrise(self.Gamma)
 
     def tril_bars(self, trils):
         """Yield W_bar of each output, without the KL term; upper triangles are undefined."""

@@ -213,6 +213,7 @@ class WhitenedPass(CholeskyPass):
         """Add the common sums to the gradients of the factors, without the KL term, and to C."""
         for sums in self.common:
             self.Lam_a += sums.Lam_a
+            sums.symmetrise()
             if self.sum_trils:
                 bars = sums.tril_bars(self.trils)
                 self.tril_bar = plus(np.stack(list(bars)), self.tril_bar)
@@ -332,9 +333,9 @@ class GramWhitenedPass(BatchWhitenedPass):
         """Add the common sums to those of each output."""
         for sums in self.common:
             self.Lam_a += sums.Lam_a
+            sums.symmetrise()
             if sums.Gamma is not None:
-                Gamma = kernels.symmetrise(sums.Gamma)
-                self.G = plus(sums.c[:, None, None] * Gamma, self.G)
+                self.G = plus(sums.c[:, None, None] * sums.Gamma, self.G)
         self.common = []
 
     def _whitened_bars(self, kl_bar):

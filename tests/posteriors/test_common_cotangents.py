@@ -84,10 +84,31 @@ def test_small_products_are_those_of_each_output():
     assert common_row(np.ones((3, 200)), 100) is not None
 
 
+@pytest.mark.parametrize("N", [20, 400])
+def test_sums_of_large_matrices_are_those_of_each_output(rng, monkeypatch, N):
+    """By panels, which leave scratch above diagonals: in the batch and the Gram form."""
+    M = 140
+    posterior, blocks, _ = problem(rng, "whitened", M, N, 3)
+    parts = [(rng.standard_normal((3, N)), weights(rng, "constant", 3, N))]
+    for need in (ALL, ("natural_step",)):
+        results = []
+        for least in (np.inf, 0):
+            monkeypatch.setattr(common_cotangents, "LEAST", least)
+            results.append(found(posterior, blocks, need, N, parts))
+        for theirs, ours in zip(*results, strict=True):
+            if ours is not None:
+                scale = max(1.0, np.abs(theirs).max())
+                np.testing.assert_allclose(ours / scale, theirs / scale, atol=1e-8)
+
+
 @pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-12), ("float32", 2e-4)])
 @pytest.mark.parametrize("by_row", [False, True])
-def test_a_bound_of_many_outputs(rng, monkeypatch, dtype, tolerance, by_row):
-    """Weights of rows, and means, inputs and jitter, through the public function."""
+@pytest.mark.parametrize("M", [7, 150])
+def test_a_bound_of_many_outputs(rng, monkeypatch, dtype, tolerance, by_row, M):
+    """Weights of rows, and means, inputs and jitter, through the public function.
+
+    At M = 150 products go by panels, and leave scratch above diagonals.
+    """
     P, D = 4, 2
     q = fs.Whitened(rng.standard_normal((P, M)), np.tril(rng.standard_normal((P, M, M)), -1))
     q.scale_tril[:, range(M), range(M)] = rng.uniform(0.5, 1.0, (P, M))
