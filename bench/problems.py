@@ -39,7 +39,7 @@ def outputs_flops(M, B, P):
     """Return the flops of a whitened step of P outputs with Gaussian noise, and all gradients.
 
     It solves with L on both sides, and needs W_p' Lam of each output; the rest is one Gram matrix
-    and one product for all: see ``posteriors.common_cotangents``.
+    and one product for all: see ``posteriors.whitening.common_cotangents``.
     """
     return (5 + P) * M**2 * B + (P + 8 / 3) * M**3
 

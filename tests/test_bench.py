@@ -285,6 +285,22 @@ def test_several_latent_functions_beside_peers_and_layers(bench, monkeypatch, tm
     assert lines[0] == "# latent_peers" and "`python bench/latent_peers.py --rounds 1" in lines[5]
 
 
+def test_pairs_of_ways(bench, monkeypatch, tmp_path):
+    """The table has a row per size, with and without each way, and leaves the ways as they were."""
+    pairs = bench("pairs")
+    sizes = {way: ((4, 30, 1 if way == "compiled" else 3),) for way in pairs.SIZES}
+    monkeypatch.setattr(pairs, "SIZES", sizes)
+    settings = [getattr(module, name) for module, name, _ in pairs.SWITCHES.values()]
+    pairs.main(["--repeats", "1", "--out", str(tmp_path / "pairs.md")])
+    lines = (tmp_path / "pairs.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# pairs"
+    assert any(line.startswith("`python bench/pairs.py --repeats 1") for line in lines)
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| 4, 30")]
+    assert len(rows) == len(pairs.SWITCHES)
+    assert all(float(row[3]) > 0 for row in rows)
+    assert settings == [getattr(module, name) for module, name, _ in pairs.SWITCHES.values()]
+
+
 def test_a_step_in_company(bench, monkeypatch, capsys):
     loaded = bench("bench_loaded")
     monkeypatch.setattr(loaded, "OTHERS", 10)

@@ -87,3 +87,32 @@ def sweep(model, layer, X, Y, scale, rng, need=True, weights=None):
         yield Part(f, rows, ell, stacked(model.likelihood, f_bar), likelihood_bar)
         del f, rows, read, f_bar, likelihood_bar
     check.report_clamped(layer.clamped)
+
+
+def pulled(model, begin, batch):
+    """Sum a batch up in a new pass for a natural step; return ``(layer, data term, negative)``.
+
+    A data term that is linear in the variances, as with Gaussian noise, only needs their sum. That
+    takes M x M sums of the pass and no product with the batch, unless a variance is clipped.
+
+    begin : function without arguments that begins the pass
+    negative : number of data whose sites have a negative precision
+    """
+    layer = begin()
+    if model.likelihood.linear_in_var and layer.omit_variances(len(batch.X)):
+        data, negative = _pulled(model, layer, batch)
+        if not layer.work.clipped:
+            return layer, data + layer.work.of_omitted_variances(), negative
+        layer = begin()
+    return layer, *_pulled(model, layer, batch)
+
+
+def _pulled(model, layer, batch):
+    data, negative = 0.0, 0
+    X, Y, scale, rng, weights = batch
+    for part in sweep(model, layer, X, Y, scale, rng, weights=weights):
+        data += part.ell
+        negative += np.count_nonzero(part.f_bar.var > 0)
+        layer.pull(part.rows, part.f_bar)
+        del part  # the next part reuses its memory
+    return data, negative

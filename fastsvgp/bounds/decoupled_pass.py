@@ -144,6 +144,9 @@ class DecoupledLayerPass:
             of_Z.mean,
         )
 
+    def omit_variances(self, columns):
+        return False
+
     def natural_sums(self):
         return self._on_Z.natural_sums()
 

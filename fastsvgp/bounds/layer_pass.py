@@ -166,6 +166,10 @@ class LayerPass:
         """Return KL[q(u) || p(u)]."""
         return self.work.kl()
 
+    def omit_variances(self, columns):
+        """Return whether ``forward`` omits variances from now on, as ``Pass`` does."""
+        return self.work.omit_variances(columns)
+
     def natural_sums(self):
         """Return the natural sums, as ``Pass`` does."""
         return self.work.natural_sums()

@@ -35,6 +35,12 @@ class FixedPriorPass:
         f, saved = self.work.project_rows(rows, owns=self._cached is None)
         return f if mean is None else Marginals(f.mean + mean(X), f.var), saved
 
+    def pull(self, rows, f_bar):
+        return self.work.pull(rows, f_bar)
+
+    def omit_variances(self, columns):
+        return self.work.omit_variances(columns)
+
 
 class SharedLayerPass(LayerPass):
     """A ``LayerPass`` that caches its rows for a later pass with another posterior.

@@ -13,8 +13,8 @@ import numpy as np
 from .. import check, kernels
 from ..covariances.stationary import RBF, Matern12, Matern32, Matern52
 from ..likelihoods.gaussian import Gaussian
-from ..posteriors.small_whitened_pass import SMALL
 from ..posteriors.whitened import Whitened
+from ..posteriors.whitening.small import SMALL
 from ..records import restricted
 from .data_term import chunk_numbers
 
@@ -69,9 +69,7 @@ def _is_small(model, batch):
     if not (0 < N <= max(columns, numbers // M) and D <= FEATURES):
         return False
     size = M * M * (M + N)
-    return size < min(SMALL, MOST) or (
-        size < MOST and kernels.prefers_inverse(model.posterior.scale_tril, N)
-    )
+    return size < MOST and (size < SMALL or kernels.prefers_inverse(model.posterior.scale_tril, N))
 
 
 def _through_Kuu(wrt):

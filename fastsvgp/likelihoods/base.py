@@ -50,6 +50,9 @@ class Likelihood:
 
     # whether log p(y | f) is concave in f for every y; bounds from samples require this
     log_concave: ClassVar[bool] = False
+    # whether E_q(f)[log p(y | f)] is linear in f.var, with slopes that do not depend on q(f):
+    # natural steps then need no single variance
+    linear_in_var: ClassVar[bool] = False
     samples: ClassVar[bool] = False  # whether ``expected_log_prob`` draws random numbers
     # whether targets are ordered whole numbers: their distribution function is then a step function
     counts: ClassVar[bool] = False

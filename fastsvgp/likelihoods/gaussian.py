@@ -28,6 +28,7 @@ class Gaussian(Likelihood):
     """
 
     log_concave = True
+    linear_in_var = True
 
     variance: Number = leaf("positive", default=1.0)
 

@@ -38,6 +38,7 @@ class KnownNoise(Likelihood):
     """
 
     log_concave = True
+    linear_in_var = True
 
     variance: Number = leaf("positive", default=1.0)
     target_columns = ("y", "known")

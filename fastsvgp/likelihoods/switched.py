@@ -41,6 +41,10 @@ class Switched(Likelihood):
         return all(part.log_concave for part in self.parts)
 
     @property
+    def linear_in_var(self):
+        return all(part.linear_in_var for part in self.parts)
+
+    @property
     def samples(self):
         return any(part.samples for part in self.parts)
 

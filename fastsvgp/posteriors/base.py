@@ -163,6 +163,15 @@ class Pass:
         """Compute marginals (..., N) at a chunk of rows, from Kuf (M, N) and kff (N,)."""
         raise NotImplementedError
 
+    def omit_variances(self, columns) -> bool:
+        """Let ``project`` omit what the posterior adds to the variances, and return whether it can.
+
+        For a data term that is linear in the variances, of ``columns`` data:
+        ``of_omitted_variances`` is the rest of it, once all rows are pulled. Clipping variances is
+        not linear, so the result is valid only if ``clipped`` is still 0 then.
+        """
+        return False
+
     def joint(self, Kuf, Kff) -> Joint:
         """Compute the joint distribution at N inputs, from Kuf (M, N) and Kff (N, N)."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ factors Kuu^-1 included, and dual, without them. With L = chol(Kuu), u = L u', b
 
     B = I + A = C C',    q(u') = N(m, B^-1),    m = B^-1 t
 
-so a pass is that of ``whitened_pass`` with this mean, and C^-1 in the place of W'. Sites are valid
+so a pass is that of ``whitening`` with this mean, and C^-1 in the place of W'. Sites are valid
 if B is positive definite; Lam_2 need not be positive semi-definite. The passes collect Lam a and G
 = Lam diag(b) Lam', with a, b the cotangents of mean and var.
 
@@ -21,7 +21,7 @@ cotangent of m; from d B^-1 = -B^-1 dA B^-1 and dm = B^-1 (dt - dA m):
     absorbed:  l_bar = L g,       Lam_2_bar = L A_bar L'
     dual:      l_bar = L^-T g,    Lam_2_bar = L^-T A_bar L^-1
 
-Kuf_bar is that of ``whitened_pass``. Kuu, dual: Lam, t and A all depend on L^-1, A from both sides,
+Kuf_bar is that of ``whitening``. Kuu, dual: Lam, t and A all depend on L^-1, A from both sides,
 so the whitening lemma holds with
 
     C = Lam_bar Lam' + g t' + 2 A_bar A,    Lam_bar Lam' = m (Lam a)' - 2 H G
@@ -73,7 +73,7 @@ from .base import (
     path_weights_of_whitened,
     wanted,
 )
-from .whitened_pass import GramWhitenedPass, LongWhitenedPass
+from .whitening import GramWhitenedPass, LongWhitenedPass
 
 
 @record
@@ -133,8 +133,9 @@ class AbsorbedDualSites(DualTying):
     Notes
     -----
     Zeros are the prior. A bound raises ``ValueError`` if the sites are invalid. An E-step,
-    ``natural_step``, costs (1 + 2 P) M^2 B + 1/3 M^3 + 8/3 P M^3 flops. Source: Adam et al. 2021;
-    this is the form of their program.
+    ``natural_step``, costs (1 + 2 P) M^2 B + 1/3 M^3 + 8/3 P M^3 flops, with Gaussian noise and
+    long batches P M^2 B less and P/3 M^3 more. Source: Adam et al. 2021; this is the form of their
+    program.
 
     Examples
     --------

@@ -4,8 +4,12 @@ from typing import ClassVar
 
 from ..records import record, replace
 from .base import Posterior, check_vector_and_matrix, wanted
-from .small_whitened_pass import SmallWhitenedPass
-from .whitened_pass import BatchWhitenedPass, GramWhitenedPass, LongWhitenedPass
+from .whitening import (
+    BatchWhitenedPass,
+    GramWhitenedPass,
+    LongWhitenedPass,
+    SmallWhitenedPass,
+)
 
 LONG_FROM = 4  # data per inducing input and output
 # outputs from which the Gram form takes less time than the long one if their cotangents are common,

@@ -5,7 +5,7 @@ Phi(X) for the lower triangle of X with half the diagonal,
 
     T = R F,    F = I - Phi(D0),    D0 = R' K R - I,    D = T' K T - I
 
-and, as in ``whitened_pass``, Lam = T' Kuf, S = W W'. The posterior is q(u) = N(K T m, K + K T (D -
+and, as in ``whitening``, Lam = T' Kuf, S = W W'. The posterior is q(u) = N(K T m, K + K T (D -
 I + S) T' K). Both D and the step are differentiated as functions of K; R is an independent
 parameter. Then
 

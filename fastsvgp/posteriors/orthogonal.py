@@ -8,7 +8,7 @@ chol(C_vv), so
 
     u = L_uu u',    v = L_vv v',    f(Z, O) = L (u', v'),
 
-and SOLVE-GP is the whitened bound of the stack (see ``whitened_pass``) with the mean (m_u', m_v')
+and SOLVE-GP is the whitened bound of the stack (see ``whitening``) with the mean (m_u', m_v')
 and the factor diag(W_u', W_v'). Each set is whitened by its own block, m_s' = L_ss^-1 m_s, W_s' =
 L_ss^-1 W_s. ``orthogonal_pass`` has the bound, its gradient and the natural step.
 

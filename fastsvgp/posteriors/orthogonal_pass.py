@@ -36,7 +36,7 @@ not give the optimum.
 *Batch form*, the formulas above: solve, products with W by blocks, solve, C. For M2 = M and P
 outputs it takes (12 + 6 P) M^2 B + 32/3 M^3 flops.
 
-*Long form*, for long batches and one output, as in ``whitened_pass``: with H_s = W_s W_s' - I, Q =
+*Long form*, for long batches and one output, as in ``whitening``: with H_s = W_s W_s' - I, Q =
 L^-T diag(H_s), which is block upper triangular, alpha = L^-T m and E = Q Lam,
 
     mean = Kuf' alpha,    var = kff + colsum(Kuf * E),    Kuf_bar = alpha a' + E * 2b,

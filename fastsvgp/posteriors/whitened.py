@@ -1,4 +1,4 @@
-"""Whitened SVGP: u = chol(Kuu) v and q(v) = N(m, W W'). ``whitened_pass`` has the derivation."""
+"""Whitened SVGP: u = chol(Kuu) v and q(v) = N(m, W W'). ``whitening`` has the derivation."""
 
 from typing import ClassVar
 

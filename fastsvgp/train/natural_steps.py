@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import check, models
 from ..bounds.convert import KINDS, from_state, state_of
-from ..bounds.data_term import sweep
+from ..bounds.data_term import Batch, pulled, sweep
 from ..bounds.elbo import SVGP
 from ..bounds.shared_pass import FixedPriorPass
 from ..check import weights as weighing
@@ -106,9 +106,9 @@ def natural_steps(
 
     Notes
     -----
-    A step takes (1 + 2 P) M^2 B + P M^3 flops, after the first M^2 B fewer on all rows; the call
-    takes up to (1/3 + 4 P) M^3 more. On a device a step makes two copies to the host, three with
-    ``monotone``.
+    A step takes (1 + 2 P) M^2 B + P M^3 flops, with Gaussian noise (1 + P) M^2 B + 4/3 P M^3 if B
+    exceeds 5/4 M; after the first M^2 B fewer on all rows. The call takes up to (1/3 + 4 P) M^3
+    more. On a device a step makes two copies to the host, three with ``monotone``.
 
     Examples
     --------
@@ -267,12 +267,9 @@ class Walk:
         model, X, Y, weights, _ = weighing.svgp(self._model, X, Y, weights)
         if len(X) * len(self._prior.Kuu) > tuning.current.cached_projection_numbers:
             cached = None
-        layer = FixedPriorPass(model, self._prior, self._state, cached)
-        data, negative = 0.0, 0
-        for part in sweep(model, layer, X, Y, self._scale, self._rng, weights=weights):
-            data += part.ell
-            negative += np.count_nonzero(part.f_bar.var > 0)
-            layer.work.pull(part.rows, part.f_bar)
+        begin = partial(FixedPriorPass, model, self._prior, self._state, cached)
+        batch = Batch(X, Y, self._scale, self._rng, weights)
+        layer, data, negative = pulled(model, begin, batch)
         value = check.result(data - layer.work.kl(), model)
         if not np.isfinite(value):
             raise Diverged(

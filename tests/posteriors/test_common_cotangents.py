@@ -7,8 +7,8 @@ from support.posterior_problems import ALL, JITTER, problem
 
 import fastsvgp as fs
 from fastsvgp.kernels.cpu import triangular
-from fastsvgp.posteriors import common_cotangents
-from fastsvgp.posteriors.common_cotangents import common_row
+from fastsvgp.posteriors.whitening import common_cotangents
+from fastsvgp.posteriors.whitening.common_cotangents import common_row
 from fastsvgp.records import Marginals
 
 N, M = 31, 7

@@ -6,19 +6,20 @@ from support.posterior_problems import ALL, JITTER, ROWS, back_and_forth, bars_o
 
 import fastsvgp as fs
 from fastsvgp.kernels.cpu import triangular
-from fastsvgp.posteriors import small_whitened_pass, whitened_pass
+from fastsvgp.posteriors import whitening
 from fastsvgp.posteriors.base import PriorFactor
+from fastsvgp.posteriors.whitening import base, small as small_whitened
 
 
 def form_of(posterior, blocks, columns, need):
     work = posterior.start(blocks.Kuu, JITTER, columns, need)
-    if isinstance(work, small_whitened_pass.SmallWhitenedPass):
+    if isinstance(work, whitening.SmallWhitenedPass):
         return "small"
     return (
         "long"
-        if isinstance(work, whitened_pass.LongWhitenedPass)
+        if isinstance(work, whitening.LongWhitenedPass)
         else "Gram"
-        if isinstance(work, whitened_pass.GramWhitenedPass)
+        if isinstance(work, whitening.GramWhitenedPass)
         else "batch"
     )
 
@@ -26,11 +27,11 @@ def form_of(posterior, blocks, columns, need):
 @pytest.mark.parametrize("P", [None, 2])
 def test_the_form_follows_the_need_and_the_length_of_the_batch(rng, P, monkeypatch):
     posterior, blocks, _ = problem(rng, "whitened", 6, 1, P)
-    monkeypatch.setattr(small_whitened_pass, "SMALL", 6 * 6 * (6 + 100))
+    monkeypatch.setattr(small_whitened, "SMALL", 6 * 6 * (6 + 100))
     for columns, form in ((99, "small"), (100, "long")):
         assert form_of(posterior, blocks, columns, ("blocks",)) == (form if P is None else "long")
         assert form_of(posterior, blocks, columns, ("posterior",)) == "Gram"
-    monkeypatch.setattr(small_whitened_pass, "SMALL", 0)
+    monkeypatch.setattr(small_whitened, "SMALL", 0)
     for columns, form in (
         (0, "batch"),
         (9 * (P or 1), "batch"),
@@ -54,8 +55,8 @@ def numbers_of(back):
 @pytest.mark.parametrize("name", ["whitened", "marginal"])
 def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
     monkeypatch.setattr(triangular, "INVERSE_UP_TO", inverse_up_to)
-    small = small_whitened_pass.SMALL
-    monkeypatch.setattr(small_whitened_pass, "SMALL", 0)
+    small = small_whitened.SMALL
+    monkeypatch.setattr(small_whitened, "SMALL", 0)
     posterior, blocks, _ = problem(rng, name, 12, 40, P)
     results = []
     for columns in (0, 20 * (P or 1), 10**6):
@@ -63,10 +64,10 @@ def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
         assert (work.inverse is None) == (inverse_up_to == 0 or columns == 0)
         back = back_and_forth(work, blocks)
         results.append(numbers_of(back))
-    monkeypatch.setattr(small_whitened_pass, "SMALL", small)
+    monkeypatch.setattr(small_whitened, "SMALL", small)
     for need in (ALL, (*ALL, "natural_step")):
         work = posterior.start(blocks.Kuu, JITTER, 40, need)
-        assert isinstance(work, small_whitened_pass.SmallWhitenedPass) == (P is None)
+        assert isinstance(work, whitening.SmallWhitenedPass) == (P is None)
         results.append(numbers_of(back_and_forth(work, blocks)))
     for others in zip(*results, strict=True):
         for other in others[1:]:
@@ -85,13 +86,13 @@ def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
         },
     )
     for name in counts:
-        plain = getattr(whitened_pass.kernels, name)
+        plain = getattr(base.kernels, name)
 
         def counted(*args, name=name, plain=plain, **settings):
             counts[name] += 1
             return plain(*args, **settings)
 
-        monkeypatch.setattr(whitened_pass.kernels, name, counted)
+        monkeypatch.setattr(base.kernels, name, counted)
     work = posterior.start_from(prior, 20, ("posterior",))
     kept = work.rows(blocks.Kuf, blocks.kff)
     work.project_rows(kept)
@@ -109,11 +110,11 @@ def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatc
     """Convex and concave likelihoods, both in one batch; chunks of rows; single cotangents."""
     posterior, blocks, _ = problem(rng, "whitened", 7, 19)
     results = []
-    for small in (small_whitened_pass.SMALL, 0):
-        monkeypatch.setattr(small_whitened_pass, "SMALL", small)
+    for small in (small_whitened.SMALL, 0):
+        monkeypatch.setattr(small_whitened, "SMALL", small)
         for need in (ALL, ("blocks.Kuf",), ("blocks.Kuu",), ("posterior.mean", "blocks.Kuf")):
             work, found = posterior.start(blocks.Kuu, JITTER, 19, need), []
-            assert isinstance(work, small_whitened_pass.SmallWhitenedPass) == (
+            assert isinstance(work, whitening.SmallWhitenedPass) == (
                 small > 0 and need != ("blocks.Kuu",)
             )
             for start, stop in ((0, 11), (11, 11), (11, 19)):
@@ -147,7 +148,7 @@ def test_a_small_pass_counts_variances_that_rounding_has_lowered(rng):
         kff = np.where(np.arange(9) < 6, 0.5, 1.5).astype(dtype)
         f, _ = work.project(K, kff)
         assert (
-            isinstance(work, small_whitened_pass.SmallWhitenedPass)
+            isinstance(work, whitening.SmallWhitenedPass)
             and f.var.dtype == dtype
             and work.clamped == 6
         )

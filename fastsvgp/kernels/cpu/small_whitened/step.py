@@ -2,7 +2,7 @@
 
 Gaussian noise makes the cotangents of a datum a function of that datum alone. So everything between
 L^-1 and the M x M sums is one function of a range of rows: ranges run on several threads, and each
-returns sums of its own. The formulas are those of ``posteriors.whitened_pass``, in the Gram form,
+returns sums of its own. The formulas are those of ``posteriors.whitening``, in the Gram form,
 and of ``gaussian_terms``.
 """
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import kernels
-from .base import add_to_diagonals
+from ... import kernels
+from ..base import add_to_diagonals
 
 FEWEST = 3  # outputs
 LEAST = 1e6  # M^2 N: below it calls from Python dominate
@@ -84,10 +84,8 @@ class CommonSums:
             bar = kernels.symmetric_times_tril(self.Gamma, W)
             yield bar if number == 1 else np.multiply(bar, number, out=bar)
 
-    def C(self, means=None):
-        """Return the lower triangle of H Gamma, with ``means`` of sum_p m_p (Lam a_p)' too."""
+    def C(self, means):
+        """Return the lower triangle of sum_p m_p (Lam a_p)' + H Gamma."""
         C = kernels.tril_product(self.H, self.Gamma)
-        if means is not None:
-            left, right = (np.ascontiguousarray(A.T) for A in (means, self.Lam_a))
-            kernels.tril_product(left, right, out=C, add=True)
-        return C
+        left, right = (np.ascontiguousarray(A.T) for A in (means, self.Lam_a))
+        return kernels.tril_product(left, right, out=C, add=True)

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from .. import kernels
-from ..records import Marginals
-from .base import Projection
-from .whitened_pass import GramWhitenedPass, Residuals
+from ... import kernels
+from ...records import Marginals
+from ..base import Projection
+from .base import Residuals
+from .gram import GramWhitenedPass
 
 SMALL = 8e6  # M^2 (M + B): below it BLAS uses one thread, and calls from Python dominate
 

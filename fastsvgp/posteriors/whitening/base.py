@@ -1,65 +1,17 @@
-"""The algebra of u = L v, L = chol(Kuu), q(v) = N(m, W W'): forward and backward, by chunks.
-
-With Lam = L^-1 Kuf and V = W' Lam (handbook, "Whitened parameterization" and appendix I):
-
-    mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(V^2)
-    KL   = (|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii.
-
-Reverse. Let a, b be the cotangents of mean and var, kappa that of the KL (-1 in an ELBO), X diag(b)
-written X * b. From d var = -2 colsum(Lam dLam) + 2 colsum(V (W' dLam + dW' Lam)):
-
-    Lam_bar = m a' + 2 (W V - Lam) * b
-    m_bar   = Lam a + kappa m
-    W_bar   = tril(2 (Lam * b) V') + kappa (W - diag(1 / W_ii))
-    Kuf_bar = L^-T Lam_bar,    kff_bar = b
-    Kuu_bar = -1/2 L^-T (Phi(C) + Phi(C)') L^-1,  C = Lam_bar Lam'
-
-The last line is the whitening lemma: Kuu enters through Lam only. Every M x M quantity is a sum
-over the columns of the batch. A batch that is long compared with M is therefore processed in chunks
-that stay in cache, and memory does not grow with the batch.
-
-*Batch form*, the formulas above: trsm, trmm, trmm, two half products, trsm = 6 M^2 B, and 4/3 M^3
-(potrf, congruence). Only lower triangles of the two products are formed.
-
-*Gram form*, for many data per inducing input: with G = (Lam * 2b) Lam' (symmetric) the two products
-with the batch become M x M products,
-
-    2 (Lam * b) V' = G W,    C = m (Lam a)' + W (G W)' - G.
-
-It takes trsm, trmm, syrk, trmm, trsm = 5 M^2 B, and 10/3 M^3. By flops it is cheaper if B > 2 P M
-(P outputs). A syrk runs nearer to the gemm rate than a half product, so the Gram form is used from
-3/2 P M on.
-
-*Long form*, the Gram form for still longer batches: with H = W W' - I, Q = L^-T H, alpha = L^-T m
-and E = Q Lam,
-
-    V' V - Lam' Lam = Lam' H Lam = (L^-1 Kuf)' H Lam = Kuf' E
-        so   mean = Kuf' alpha,   var = kff + colsum(Kuf * E),
-    Lam_bar = m a' + H Lam * 2b
-        so   Kuf_bar = L^-T Lam_bar = alpha a' + E * 2b.
-
-It takes trsm, gemm, syrk = 4 M^2 B, and 14/3 M^3, and is used from 4 P M on if the gradient of Kuf
-is needed. Its measured errors equal those of the other forms, in both dtypes and for cond(Kuu) up
-to 5e9: the error of L dominates.
-
-Outputs whose cotangents are multiples of one row share products: ``common_cotangents``.
-
-If ``kernels.prefers_inverse``, products with an explicit L^-1 (M^3 / 3) replace the solves with L.
-"""
+"""The whitened pass, forward and backward by chunks of rows, and its batch form."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import kernels
-from ..records import Marginals, plus
-from .base import (
+from ... import kernels
+from ...records import Marginals, plus
+from ..base import (
     Bars,
     CholeskyPass,
     Joint,
     Projection,
-    add_to_diagonals,
     gradient,
     raise_to_floor,
     wanted,
@@ -108,6 +60,7 @@ class WhitenedPass(CholeskyPass):
         self._set_needs(natural)
         self.needs_Lam_bar, self.Lam_a = self.need_Kuf, None
         self.common, self.tril_bar, self.G, self.C = [], None, None, None
+        self.omits, self.clipped = False, 0  # see ``omit_variances``
 
     def _whitened(self):
         """The whitened mean and factor."""
@@ -138,13 +91,19 @@ class WhitenedPass(CholeskyPass):
             V.append(product if self.keeps_V else None)
             del product  # frees its memory for the next output
         mean, var = (parts[0] if P == 1 else np.stack(parts) for parts in (mean, var))
-        self.count_clamped(raise_to_floor(var, kff, add=True))
+        raised = raise_to_floor(var, kff, add=True)
+        if self.omits:
+            self.clipped += raised
+        else:
+            self.count_clamped(raised)
         f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
         return Projection(f, Residuals(Lam, V, owns))
 
     def _moments(self, p, Kuf, Lam):
         """``(mean, var - kff, V)`` of one output."""
         mean, explained = kernels.column_moments(Lam, self.means[p])  # while Lam is in the cache
+        if self.omits:
+            return mean, -explained, None
         V = self._half(p, Lam)
         return mean, kernels.column_moments(V, self.means[p])[1] - explained, V
 
@@ -301,126 +260,3 @@ class BatchWhitenedPass(WhitenedPass):
             for bar, W in zip(self.tril_bar, self.trils, strict=True):
                 kernels.tril_update(bar, W, kl_bar, out=bar)
         return self._mean_bar(kl_bar), self.tril_bar, self.C
-
-
-class GramWhitenedPass(BatchWhitenedPass):
-    """Pass in the Gram form: sums G of each output."""
-
-    splits_common = False  # whether G of each output is kept for common cotangents too
-
-    def __init__(self, q, prior, columns, need):
-        super().__init__(q, prior, columns, need)
-        self.keeps_V, self.needs_Lam_bar = self.need_Kuf, self.need_Kuf
-        self.splits_common |= "natural_step" in need
-
-    def _sum_rows(self, rows, a, b2):
-        Lam, last, first = rows.Lam, len(self.means) - 1, self.G is None
-        Lam_bar = self._Lam_bar(rows.V, Lam, a, b2) if self.need_Kuf else None
-        if self.sum_trils or self.need_Kuu:
-            self.G = kernels.empty(self.trils.shape, Lam) if first else self.G
-            for p, G in enumerate(self.G):
-                own = rows.owns and p == last
-                kernels.weighted_gram(Lam, b2[p], out=G, add=not first, overwrite_a=own)
-        return Lam_bar
-
-    def _sum_common_rows(self, rows, a, c, w2):
-        Lam_bar = super()._sum_common_rows(rows, a, c, w2)
-        if self.splits_common:
-            self._split_common()
-        return Lam_bar
-
-    def _split_common(self):
-        """Add the common sums to those of each output."""
-        for sums in self.common:
-            self.Lam_a += sums.Lam_a
-            sums.symmetrise()
-            if sums.Gamma is not None:
-                self.G = plus(sums.c[:, None, None] * sums.Gamma, self.G)
-        self.common = []
-
-    def _whitened_bars(self, kl_bar):
-        if self.G is None:
-            return super()._whitened_bars(kl_bar)
-        self._split_common()
-        tril_bar = kernels.empty(self.trils.shape, self.L) if self.sum_trils else None
-        for p in range(len(self.means)):
-            self._from_gram(p, kernels.symmetrise(self.G[p]), kl_bar, tril_bar)
-        self.G = None
-        return self._mean_bar(kl_bar), tril_bar, self.C
-
-    def _from_gram(self, p, G, kl_bar, tril_bar):
-        """Compute the gradient of one factor, and add the terms of its output to C."""
-        W, m, need_Kuu = self.trils[p], self.means[p], self.need_Kuu
-        # W' G, the transpose of G W
-        GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=not need_Kuu)
-        if self.sum_trils:
-            kernels.tril_update(GW, W, kl_bar, out=tril_bar[p], transpose=True)
-        if need_Kuu:
-            C = kernels.tril_multiply(W, GW, overwrite_b=True)
-            kernels.add_outer_minus_scaled(C, m, self.Lam_a[p], G, np.ones_like(m))
-            self.C = C if p == 0 else np.add(self.C, C, out=self.C)
-
-    def natural_step(self, step_size):
-        """Take a natural-gradient step, from the sums of ``pull`` in the Gram form.
-
-        q(v) = N(m, S) has natural parameters (S^-1 m, -S^-1 / 2), and the natural gradient in them
-        is the gradient in the expectation parameters (m, S + m m'): d_S for the second, d_m - 2 d_S
-        m for the first (Hensman et al. 2013; Salimbeni et al. 2018). Here d_S = G / 2 - (I - S^-1)
-        / 2 and d_m = Lam a - m, so a step of size g gives
-
-            S_new^-1       = (1 - g) S^-1 + g (I - G)
-            S_new^-1 m_new = (1 - g) S^-1 m + g (Lam a - G m).
-
-        The old posterior only enters with weight 1 - g, and no gradient of the factor is formed.
-        With b <= 0 (log-concave likelihoods) and g <= 1 the new precision is positive definite;
-        otherwise ``NotPositiveDefinite`` can be raised.
-        """
-        precisions, thetas = (kernels.empty(a.shape, a) for a in (self.trils, self.means))
-        M = self.means.shape[1]
-        for p, W in enumerate(self.trils):
-            m = self.means[p][:, None]
-            precision = np.multiply(kernels.symmetrise(self.G[p]), -step_size, out=precisions[p])
-            theta = step_size * self.Lam_a[p][:, None] + kernels.matmul(precision, m)
-            precision.reshape(-1)[:: M + 1] += step_size
-            if step_size != 1:
-                old = (1 - step_size) * kernels.cholesky_inverse(W)
-                theta += kernels.matmul(old, m)
-                precision += old
-            thetas[p] = theta[:, 0]
-        # all outputs at once: one synchronisation with a device
-        trils = kernels.cholesky_of_inverse(precisions)
-        halves = kernels.multiply_triangular(trils, thetas[..., None], transpose=True)
-        means = kernels.multiply_triangular(trils, halves).reshape(*self.batch, M)
-        return self.q.unwhitened(self.L, means, trils.reshape(*self.batch, M, M))
-
-
-class LongWhitenedPass(GramWhitenedPass):
-    """Pass in the long form: V of ``Residuals`` holds E."""
-
-    def __init__(self, q, prior, columns, need):
-        super().__init__(q, prior, columns, need)
-        self.alphas = self._solve(np.ascontiguousarray(self.means.T, like=self.L), transpose=True).T
-        H = add_to_diagonals(self._covariances(), -1)
-        self.Q = self._solve(H, transpose=True, overwrite_b=True)
-
-    def _moments(self, p, Kuf, Lam):
-        E = kernels.matmul(self.Q[p], Lam)
-        return *kernels.column_moments(Kuf, self.alphas[p], E), E
-
-    def _Lam_bar(self, V, Lam, a, b2, scaled=False):
-        for p, E in enumerate(V):
-            self._gain(p, kernels.scale_add_outer(E, b2[p], self.alphas[p], a[p], Lam))
-            if p:
-                kernels.add_scaled(V[0], E, 1.0)
-        return V[0]
-
-    def _common_Lam_bar(self, sums, rows, a, w2):
-        for p, E in enumerate(rows.V):
-            b2 = sums.c[p] * w2
-            sums.Lam_a[p] += kernels.scale_add_outer(E, b2, self.alphas[p], a[p], rows.Lam)
-            if p:
-                kernels.add_scaled(rows.V[0], E, 1.0)
-        return rows.V[0]
-
-    def _Kuf_bar(self, Lam_bar):
-        return Lam_bar  # E already includes L^-T
