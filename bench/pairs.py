@@ -21,7 +21,7 @@ from problems import step_problem  # noqa: E402
 
 import fastsvgp as fs  # noqa: E402
 from fastsvgp.bounds import small_step  # noqa: E402
-from fastsvgp.posteriors.whitening import common_cotangents, gram  # noqa: E402
+from fastsvgp.posteriors.whitening import common_cotangents, summed_variances  # noqa: E402
 
 ABOUT = "Medians; float64, D = 8, Gaussian noise. Ratio: the median of those of neighbouring calls."
 TITLES = {
@@ -33,7 +33,7 @@ TITLES = {
 SWITCHES = {
     "compiled": (small_step, "MOST", 0),
     "common": (common_cotangents, "LEAST", np.inf),
-    "summed": (gram, "SUMMED_FROM", np.inf),
+    "summed": (summed_variances, "SUMMED_FROM", np.inf),
 }
 SIZES = {
     "compiled": ((4, 8, 1), (20, 100, 1), (100, 256, 1), (200, 1000, 1), (256, 1024, 1)),

@@ -11,6 +11,7 @@ from .. import check
 from ..check import weights as weighing
 from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods.layout import laid_out, stacked
+from ..posteriors.base import SUMS
 from ..runtime import tuning
 from .gradient_sums import scaled
 from .model_kinds import kind_of
@@ -89,25 +90,23 @@ def sweep(model, layer, X, Y, scale, rng, need=True, weights=None):
     check.report_clamped(layer.clamped)
 
 
-def pulled(model, begin, batch):
-    """Sum a batch up in a new pass for a natural step; return ``(layer, data term, negative)``.
+def with_sums(model, need, gradient=True):
+    """Return ``need`` of an SVGP, with ``SUMS`` if its data term is linear in the variances.
 
-    A data term that is linear in the variances, as with Gaussian noise, only needs their sum. That
-    takes M x M sums of the pass and no product with the batch, unless a variance is clipped.
-
-    begin : function without arguments that begins the pass
-    negative : number of data whose sites have a negative precision
+    gradient : whether derivatives in the likelihood's parameters are needed too
     """
-    layer = begin()
-    if model.likelihood.linear_in_var and layer.omit_variances(len(batch.X)):
-        data, negative = _pulled(model, layer, batch)
-        if not layer.work.clipped:
-            return layer, data + layer.work.of_omitted_variances(), negative
-        layer = begin()
-    return layer, *_pulled(model, layer, batch)
+    likelihood = model.likelihood
+    sums = model.posterior.sums_variances and likelihood.linear_in_var
+    if sums and (not gradient or likelihood.of_variances(0.0) is not None):
+        return *need, SUMS
+    return need
 
 
-def _pulled(model, layer, batch):
+def pulled(model, layer, batch):
+    """Sum a batch up for a natural step; return the data term, and the number of positive slopes.
+
+    These are the slopes in the variances: such data have sites of negative precision.
+    """
     data, negative = 0.0, 0
     X, Y, scale, rng, weights = batch
     for part in sweep(model, layer, X, Y, scale, rng, weights=weights):
@@ -115,4 +114,9 @@ def _pulled(model, layer, batch):
         negative += np.count_nonzero(part.f_bar.var > 0)
         layer.pull(part.rows, part.f_bar)
         del part  # the next part reuses its memory
-    return data, negative
+    return data + rest_of_variances(layer), negative
+
+
+def rest_of_variances(layer):
+    """Return what omitted variances add to the data term, after the last ``pull``."""
+    return layer.work.of_omitted_variances() if layer.omits else 0.0

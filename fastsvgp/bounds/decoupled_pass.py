@@ -61,6 +61,8 @@ class DecoupledLayerPass:
     sampled : (S,) row numbers of O on the host to estimate w' C_vv w from; None: exact
     """
 
+    omits = False
+
     def __init__(self, layer, jitter, columns=0, need=(), sampled=None):
         q, self.layer, roots = layer.posterior, layer, {name.partition(".")[0] for name in need}
         (Z, O), covariance = sets_of(layer.inducing), layer.covariance  # noqa: E741
@@ -143,9 +145,6 @@ class DecoupledLayerPass:
             type(q)(of_u.mean, of_u.scale_tril, weights_bar),
             of_Z.mean,
         )
-
-    def omit_variances(self, columns):
-        return False
 
     def natural_sums(self):
         return self._on_Z.natural_sums()

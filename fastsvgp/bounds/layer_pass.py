@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..posteriors.base import PriorFactor, over_outputs
+from ..posteriors.base import SUMS, PriorFactor, over_outputs
 from ..records import Marginals, is_record, leaves, plus
 from ..records.inducing_sets import naming_repeated
 from .gradient_sums import added
@@ -110,6 +110,10 @@ class LayerPass:
     def clamped(self):
         return self.work.clamped
 
+    @property
+    def omits(self):
+        return self.work.omits
+
     def forward(self, X):
         """Return ``(Marginals, Rows)`` at a chunk of rows X (N, D)."""
         covariance, rows, _ = inner = self.layer.covariance.inner(X)
@@ -166,10 +170,6 @@ class LayerPass:
         """Return KL[q(u) || p(u)]."""
         return self.work.kl()
 
-    def omit_variances(self, columns):
-        """Return whether ``forward`` omits variances from now on, as ``Pass`` does."""
-        return self.work.omit_variances(columns)
-
     def natural_sums(self):
         """Return the natural sums, as ``Pass`` does."""
         return self.work.natural_sums()
@@ -225,7 +225,7 @@ def _needs(need, has_mean):
     of_Kuu = fields + (("inducing",) if below["inducing"] else ())
     of_mean = (("mean",) if below["mean"] else ()) + inputs if has_mean else ()
     of_posterior = tuple(
-        name for name in need if name.partition(".")[0] in ("posterior", "natural_step")
+        name for name in need if name.partition(".")[0] in ("posterior", "natural_step", SUMS)
     )
     blocks = ("blocks",) if of_Kuu else ("blocks.Kuf",) if inputs else ()
     return of_Kuu, of_Kuu + inputs, fields + inputs, of_mean, of_posterior + blocks

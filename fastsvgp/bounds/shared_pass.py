@@ -9,16 +9,21 @@ class FixedPriorPass:
     """The methods of a layer's pass that ``sweep`` calls, with a shared prior.
 
     cached : list of the cached rows of all chunks, filled by the first pass; None caches nothing
+    columns, need : as of ``LayerPass``
     """
 
-    def __init__(self, model, prior, state, cached):
+    def __init__(self, model, prior, state, cached, columns=0, need=("natural_step",)):
         self._model, self._cached, self._at = model, cached, 0
         self.num_inducing = len(prior.Kuu)
-        self.work = state.start_from(prior, 0, ("natural_step",))
+        self.work = state.start_from(prior, columns, need)
 
     @property
     def clamped(self):
         return self.work.clamped
+
+    @property
+    def omits(self):
+        return self.work.omits
 
     def forward(self, X):
         covariance, mean = self._model.covariance, self._model.mean
@@ -37,9 +42,6 @@ class FixedPriorPass:
 
     def pull(self, rows, f_bar):
         return self.work.pull(rows, f_bar)
-
-    def omit_variances(self, columns):
-        return self.work.omit_variances(columns)
 
 
 class SharedLayerPass(LayerPass):

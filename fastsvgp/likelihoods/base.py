@@ -94,6 +94,13 @@ class Likelihood:
         """
         raise NotImplementedError
 
+    def of_variances(self, ell):
+        """Derivatives in the parameters of ``ell``, a part of the sum that is linear in ``f.var``.
+
+        A record as ``likelihood_bar``; None if ``ell`` alone does not determine them.
+        """
+        return None
+
     def predict_mean_and_var(self, f):
         """Mean and variance of y under q(f), in the shape of ``f.mean`` (of targets if K > 1)."""
         raise NotImplementedError

@@ -42,6 +42,9 @@ class Gaussian(Likelihood):
             else (value, None, None)
         )
 
+    def of_variances(self, ell):
+        return Gaussian(-ell / self.variance)  # it is proportional to 1 / variance
+
     def predict_mean_and_var(self, f):
         return f.mean, f.var + self.variance
 

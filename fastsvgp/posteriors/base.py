@@ -10,6 +10,9 @@ from ..records import Marginals, record
 from ..runtime import deferred_checks
 
 PosteriorT = TypeVar("PosteriorT", bound="Posterior")
+# A name in ``need``: the data term is linear in the variances, so only a sum of them is needed.
+# ``project`` may leave out what q(u) adds to them, and ``of_omitted_variances`` adds it up.
+SUMS = "sum of variances"
 
 
 class Projection(NamedTuple):
@@ -139,6 +142,7 @@ class Pass:
 
     clamped : number of marginal variances so far that rounding drove below eps kff and that were
         raised to it
+    omits : whether ``project`` may leave out what q(u) adds to variances: see ``SUMS``
 
     Examples
     --------
@@ -150,6 +154,7 @@ class Pass:
     """
 
     clamped: Any = 0
+    omits: bool = False
     # whether passes with one prior share ``rows``: see ``WhitenedPass.project_rows``
     shares_rows: ClassVar[bool] = False
 
@@ -163,14 +168,9 @@ class Pass:
         """Compute marginals (..., N) at a chunk of rows, from Kuf (M, N) and kff (N,)."""
         raise NotImplementedError
 
-    def omit_variances(self, columns) -> bool:
-        """Let ``project`` omit what the posterior adds to the variances, and return whether it can.
-
-        For a data term that is linear in the variances, of ``columns`` data:
-        ``of_omitted_variances`` is the rest of it, once all rows are pulled. Clipping variances is
-        not linear, so the result is valid only if ``clipped`` is still 0 then.
-        """
-        return False
+    def of_omitted_variances(self) -> float:
+        """What the omitted variances add to the data term, after the last ``pull``."""
+        return 0.0
 
     def joint(self, Kuf, Kff) -> Joint:
         """Compute the joint distribution at N inputs, from Kuf (M, N) and Kff (N, N)."""
@@ -253,6 +253,7 @@ class Posterior:
     # whether ``fit`` takes natural steps by default
     natural_by_default: ClassVar[bool] = False
     kl_depends_on_Kuu: ClassVar[bool] = True  # and so on the covariance and the inducing inputs
+    sums_variances: ClassVar[bool] = False  # whether ``start_from`` knows ``SUMS``
     held_fields: ClassVar[tuple[str, ...]] = ()  # fields that first-order steps of ``fit`` keep
     starts_at_prior: ClassVar[bool] = False  # whether ``at_prior`` can construct one
     # field with a factor of an inverse, which training refreshes: see ``inverse_of``

@@ -84,6 +84,7 @@ class DualTying(Posterior):
     held_fields = ("lambda1", "lambda2")
     natural_by_default = True
     starts_at_prior = True
+    sums_variances = True
     absorbed: ClassVar[bool] = False  # whether A and t contain factors L, or else L^-1
 
     def check_size(self, M):
@@ -399,6 +400,8 @@ class LongSitesPass(SitesMixin, LongWhitenedPass):
 
 class FixedSitesPass(SitesPass):
     """M-step of absorbed sites, in the fixed-site form."""
+
+    can_omit = False  # the gradient needs E of each output
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from ..records import record, replace
-from .base import Posterior, check_vector_and_matrix, wanted
+from .base import SUMS, Posterior, check_vector_and_matrix, wanted
 from .whitening import (
     BatchWhitenedPass,
     GramWhitenedPass,
@@ -13,7 +13,7 @@ from .whitening import (
 
 LONG_FROM = 4  # data per inducing input and output
 # outputs from which the Gram form takes less time than the long one if their cotangents are common,
-# and 1 / (3 P + 2) more if not
+# and 1 / (3 P + 2) more if not; two, if only sums of their variances are needed
 MANY = 4
 
 
@@ -23,6 +23,7 @@ class GaussianFactor(Posterior):
 
     natural_fields = ("mean", "scale_tril")
     starts_at_prior = True
+    sums_variances = True
     whitening_is_fixed: ClassVar[bool] = True  # the whitened parameters do not depend on L
 
     def check_size(self, M):
@@ -31,9 +32,10 @@ class GaussianFactor(Posterior):
     def start_from(self, prior, columns=0, need=()):
         """Begin a pass in the form that is fastest for what will be pulled."""
         size, needs_Kuf = self.mean.size, wanted(need, "Kuf", "blocks")
+        many = 2 if SUMS in need else MANY
         if needs_Kuf and SmallWhitenedPass.suits(self, prior, columns):
             form = SmallWhitenedPass
-        elif needs_Kuf and columns > LONG_FROM * size and size < MANY * self.mean.shape[-1]:
+        elif needs_Kuf and columns > LONG_FROM * size and size < many * self.mean.shape[-1]:
             form = LongWhitenedPass
         elif "natural_step" in need or 2 * columns > 3 * size:
             form = GramWhitenedPass

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import check, models
 from ..bounds.convert import KINDS, from_state, state_of
-from ..bounds.data_term import Batch, pulled, sweep
+from ..bounds.data_term import Batch, pulled, sweep, with_sums
 from ..bounds.elbo import SVGP
 from ..bounds.shared_pass import FixedPriorPass
 from ..check import weights as weighing
@@ -267,9 +267,9 @@ class Walk:
         model, X, Y, weights, _ = weighing.svgp(self._model, X, Y, weights)
         if len(X) * len(self._prior.Kuu) > tuning.current.cached_projection_numbers:
             cached = None
-        begin = partial(FixedPriorPass, model, self._prior, self._state, cached)
-        batch = Batch(X, Y, self._scale, self._rng, weights)
-        layer, data, negative = pulled(model, begin, batch)
+        need = with_sums(model, ("natural_step",), gradient=False)
+        layer = FixedPriorPass(model, self._prior, self._state, cached, len(X), need)
+        data, negative = pulled(model, layer, Batch(X, Y, self._scale, self._rng, weights))
         value = check.result(data - layer.work.kl(), model)
         if not np.isfinite(value):
             raise Diverged(

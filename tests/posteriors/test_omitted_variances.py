@@ -1,11 +1,12 @@
-"""Natural steps without single variances: where the data term is linear in them."""
+"""Steps without single variances, where the data term is linear in them."""
 
 import numpy as np
 import pytest
 from support.gp_problems import lower_factor
 
 import fastsvgp as fs
-from fastsvgp.posteriors.whitening import gram
+from fastsvgp.posteriors.whitening import common_cotangents, summed_variances
+from fastsvgp.posteriors.whitening.summed_variances import SummedVariances
 
 M, N = 12, 40
 POSTERIORS = fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites
@@ -35,21 +36,32 @@ def problem(rng, P=None, likelihood="gaussian", dtype="float64"):
 
 @pytest.fixture
 def omitted(monkeypatch):
-    """Count the passes that omitted variances; small ones do too."""
-    taken, plain = [], gram.GramWhitenedPass.of_omitted_variances
+    """Collect what passes took from their sums; small ones do so too."""
+    taken, plain = [], SummedVariances.of_omitted_variances
 
-    def counted(self):
+    def kept(self):
         taken.append(plain(self))
         return taken[-1]
 
-    monkeypatch.setattr(gram, "SUMMED_FROM", 0)
-    monkeypatch.setattr(gram.GramWhitenedPass, "of_omitted_variances", counted)
+    monkeypatch.setattr(summed_variances, "SUMMED_FROM", 0)
+    monkeypatch.setattr(common_cotangents, "LEAST", 0)
+    monkeypatch.setattr(SummedVariances, "of_omitted_variances", kept)
     return taken
 
 
-def assert_equal(one, other):
+def without(monkeypatch, function, *args, **named):
+    """Call a function while no pass omits variances."""
+    with monkeypatch.context() as patched:
+        patched.setattr(SummedVariances, "can_omit", False)
+        return function(*args, **named)
+
+
+def assert_close(one, other, rtol):
+    """Compare records field by field, relative to the largest entry; None equals None."""
     for (name, _, a), (_, _, b) in zip(fs.leaves(one), fs.leaves(other), strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=name)
+        assert (a is None) == (b is None), name
+        if a is not None:
+            np.testing.assert_allclose(a, b, rtol=0, atol=rtol * np.abs(b).max(), err_msg=name)
 
 
 @pytest.mark.parametrize("dtype, rtol", [("float64", 1e-12), ("float32", 2e-5)])
@@ -61,15 +73,63 @@ def test_value_and_step_are_those_with_variances(rng, omitted, monkeypatch, kind
     model = fs.convert(model, kind, jitter=given["jitter"])
     stepped, info = fs.natural_step(model, X, Y, step_size=0.4, **given)
     np.testing.assert_allclose(info.value, fs.elbo(model, X, Y, **given), rtol=rtol)
+    assert len(omitted) == 1 and omitted[0] < 0
     both, again, value, _ = fs.natural_step_and_grad(model, X, Y, step_size=0.4, **given)
     np.testing.assert_allclose(again.value, info.value, rtol=rtol)
     np.testing.assert_allclose(value, fs.elbo(both, X, Y, **given), rtol=rtol)
+    gaussian_factor = kind in (fs.Whitened, fs.Marginal)
+    assert len(omitted) == (3 if P and gaussian_factor else 2)
+    plain, _ = without(monkeypatch, fs.natural_step, model, X, Y, step_size=0.4, **given)
+    assert_close(stepped, plain, rtol)
+    assert_close(both, plain, rtol)
+
+
+@pytest.mark.parametrize("wrt", [None, ("posterior",), ("covariance", "likelihood"), ("inducing",)])
+@pytest.mark.parametrize("P", [2, 5])
+@pytest.mark.parametrize("kind", [fs.Whitened, fs.Marginal], ids=lambda kind: kind.__name__)
+def test_gradients_of_several_outputs(rng, omitted, monkeypatch, kind, P, wrt):
+    """N = 40 has the batch form at P = 5 and the Gram form at P = 2, if Kuf is needed."""
+    model, X, Y = problem(rng, P)
+    model = fs.convert(model, kind)
+    for weights in (None, rng.uniform(0, 2, N)):
+        given = {"num_data": 3.0 * N, "weights": weights, "wrt": wrt}
+        value, grad = fs.elbo_and_grad(model, X, Y, **given)
+        expected, plain = without(monkeypatch, fs.elbo_and_grad, model, X, Y, **given)
+        np.testing.assert_allclose(value, expected, rtol=1e-13)
+        assert_close(grad, plain, 1e-10)
     assert len(omitted) == 2
-    monkeypatch.setattr(gram, "SUMMED_FROM", np.inf)
-    plain, _ = fs.natural_step(model, X, Y, step_size=0.4, **given)
-    assert len(omitted) == 2
-    assert_equal(stepped, plain)
-    assert_equal(both, plain)
+
+
+def test_a_gradient_that_no_sum_determines(rng, omitted):
+    """The noise variance of ``KnownNoise`` needs each variance."""
+    model, X, Y = problem(rng, 3, "known")
+    fs.elbo_and_grad(model, X, Y)
+    assert not omitted
+
+
+@pytest.mark.parametrize("P", [2, 3])
+def test_outputs_with_weights_of_their_own_take_products(rng, omitted, P):
+    """Slopes that differ by datum and output have no common sum: the pass computes V after all."""
+    model, X, Y = problem(rng, P)
+    weights = rng.uniform(0, 2, (N, P))
+    value, grad = fs.elbo_and_grad(model, X, Y, weights=weights)
+    assert len(omitted) == 1
+    one = [
+        fs.elbo_and_grad(
+            fs.replace(
+                model, posterior=fs.Whitened(model.posterior.mean[p], model.posterior.scale_tril[p])
+            ),
+            X,
+            Y[:, p].copy(),
+            weights=weights[:, p].copy(),
+        )
+        for p in range(P)
+    ]
+    np.testing.assert_allclose(value, sum(v for v, _ in one), rtol=1e-12)
+    np.testing.assert_allclose(grad.inducing, sum(g.inducing for _, g in one), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        grad.likelihood.variance, sum(g.likelihood.variance for _, g in one), rtol=1e-11
+    )
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -118,11 +178,19 @@ def test_chunks_of_a_long_batch(rng, omitted, tune):
     np.testing.assert_allclose(chunks.value, whole.value, rtol=1e-13)
 
 
-def test_a_clipped_variance_is_computed(rng, omitted):
+@pytest.mark.parametrize("P", [None, 3])
+def test_chunks_with_variances_at_their_floor_compute_them(rng, omitted, tune, monkeypatch, P):
     """At inducing inputs without jitter the prior explains all of a variance but rounding."""
-    model, X, Y = problem(rng)
+    model, X, Y = problem(rng, P)
     model = fs.replace(model, inducing=3.0 * np.arange(M)[:, None] * np.ones(2))
     X = np.concatenate([model.inducing, X])[:N]
+    tune(bound_chunk_numbers=10 * M, bound_chunk_columns=10)  # such rows are in the first two of 4
     _, info = fs.natural_step(model, X, Y, step_size=0.4, jitter=0.0)
-    assert not omitted
     np.testing.assert_allclose(info.value, fs.elbo(model, X, Y, jitter=0.0), rtol=1e-12)
+    for wrt in (None, ("posterior",)):
+        value, grad = fs.elbo_and_grad(model, X, Y, jitter=0.0, wrt=wrt)
+        args = model, X, Y
+        expected, plain = without(monkeypatch, fs.elbo_and_grad, *args, jitter=0.0, wrt=wrt)
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+        assert_close(grad, plain, 1e-10)
+    assert len(omitted) == (3 if P else 2)

@@ -1,10 +1,9 @@
 """Natural-gradient step for the posterior of an SVGP, alone or with the other gradients."""
 
-from functools import partial
 from typing import Any, Unpack
 
 from ... import check
-from ...bounds.data_term import Batch, bound_of, less_kl, pulled
+from ...bounds.data_term import Batch, bound_of, less_kl, pulled, with_sums
 from ...bounds.elbo import SVGP, accumulate_bound, value_and_grad
 from ...bounds.posterior_passes import layer_pass
 from ...bounds.shared_pass import SharedLayerPass
@@ -201,8 +200,9 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
     begin = SharedLayerPass if wrt is not None and _shares_rows(model, X) else layer_pass
     jitter = check.jitter_amount(options["jitter"], dtype)
     batch = Batch(X, Y, scale, rng, weights)
-    new = partial(begin, model, jitter, len(X), ("natural_step",), **random)
-    layer, data, negative = pulled(model, new, batch)
+    need = with_sums(model, ("natural_step",), gradient=False)
+    layer = begin(model, jitter, len(X), need, **random)
+    data, negative = pulled(model, layer, batch)
     shared = begin is SharedLayerPass and layer.work.shares_rows
     value = check.result(less_kl(data, layer, scale), model)
     value, negative = scale.all_reduce_natural(layer, value, negative)
@@ -223,8 +223,9 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
     if shared:
         check.defer(model, X)
         try:
-            after = SharedLayerPass(model, jitter, len(X), wrt, after=layer, **random)
-            return model, info, *accumulate_bound(model, after, batch, wrt)
+            need = with_sums(model, wrt)
+            after = SharedLayerPass(model, jitter, len(X), need, after=layer, **random)
+            return model, info, *accumulate_bound(model, after, batch, wrt, sums=True)
         except deferred_checks.CheckFailed:
             if scale.repeatable:
                 raise

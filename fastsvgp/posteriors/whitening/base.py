@@ -16,7 +16,8 @@ from ..base import (
     raise_to_floor,
     wanted,
 )
-from .common_cotangents import CommonSums, common_row
+from .common_cotangents import FEWEST, CommonSums, common_row
+from .summed_variances import SummedVariances
 
 
 class Rows(NamedTuple):
@@ -31,7 +32,8 @@ class Rows(NamedTuple):
 class Residuals:
     """Residuals of a chunk of rows: Lam (M, N), which ``pull`` can overwrite if ``owns``, and V.
 
-    V is (M, N) per output, E in the long form. Without ``keeps_V`` it is not read.
+    V is (M, N) per output, E in the long form. Without ``keeps_V`` it is not read. None: variances
+    were omitted.
     """
 
     Lam: Any
@@ -39,7 +41,7 @@ class Residuals:
     owns: bool
 
 
-class WhitenedPass(CholeskyPass):
+class WhitenedPass(SummedVariances, CholeskyPass):
     """Base of the passes. Forms sum over chunks in ``pull``; ``_whitened_bars`` uses the sums.
 
     L : (M, M); means : (P, M); trils : (P, M, M)
@@ -58,9 +60,9 @@ class WhitenedPass(CholeskyPass):
         self.means, self.trils = mean.reshape(-1, M), tril.reshape(-1, M, M)
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self._set_needs(natural)
+        self.omits = self._omits(columns)
         self.needs_Lam_bar, self.Lam_a = self.need_Kuf, None
         self.common, self.tril_bar, self.G, self.C = [], None, None, None
-        self.omits, self.clipped = False, 0  # see ``omit_variances``
 
     def _whitened(self):
         """The whitened mean and factor."""
@@ -82,6 +84,8 @@ class WhitenedPass(CholeskyPass):
     def project_rows(self, rows, owns=False):
         """``project`` at ``rows``; ``pull`` overwrites them only if it ``owns`` them."""
         Kuf, kff, Lam = rows
+        if self.omits and (f := self._given_means(kff, Lam)):
+            return Projection(f, Residuals(Lam, None, owns))
         P, N = len(self.means), Lam.shape[1]
         mean, var, V = [], [], []
         for p in range(P):
@@ -91,19 +95,13 @@ class WhitenedPass(CholeskyPass):
             V.append(product if self.keeps_V else None)
             del product  # frees its memory for the next output
         mean, var = (parts[0] if P == 1 else np.stack(parts) for parts in (mean, var))
-        raised = raise_to_floor(var, kff, add=True)
-        if self.omits:
-            self.clipped += raised
-        else:
-            self.count_clamped(raised)
+        self.count_clamped(raise_to_floor(var, kff, add=True))
         f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
         return Projection(f, Residuals(Lam, V, owns))
 
     def _moments(self, p, Kuf, Lam):
         """``(mean, var - kff, V)`` of one output."""
         mean, explained = kernels.column_moments(Lam, self.means[p])  # while Lam is in the cache
-        if self.omits:
-            return mean, -explained, None
         V = self._half(p, Lam)
         return mean, kernels.column_moments(V, self.means[p])[1] - explained, V
 
@@ -137,7 +135,10 @@ class WhitenedPass(CholeskyPass):
         a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
         if first and not (P == 1 and self.needs_Lam_bar):
             self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
-        if common := common_row(b2, M):
+        common = common_row(b2, M, fewest=2 if self.omits else FEWEST)
+        if self.omits:
+            self._settle(rows, b2, summed=bool(common) or not self.keeps_V)
+        if common:
             Lam_bar = self._sum_common_rows(rows, a, *common)
         else:
             if not self.needs_Lam_bar:
@@ -154,7 +155,7 @@ class WhitenedPass(CholeskyPass):
         """Do the same for b2 = c w2', in the ``CommonSums`` of c."""
         sums = next((sums for sums in self.common if np.array_equal(sums.c, c)), None)
         if sums is None:
-            through = self.need_Kuf or self.need_Kuu
+            through = self.need_Kuf or self.need_Kuu or self.omits
             sums = CommonSums.of(c, self._covariances() if through else None, rows.Lam)
             self.common.append(sums)
         Lam_bar = self._common_Lam_bar(sums, rows, a, w2)

@@ -23,12 +23,12 @@ FEWEST = 3  # outputs
 LEAST = 1e6  # M^2 N: below it calls from Python dominate
 
 
-def common_row(b, M):
+def common_row(b, M, fewest=FEWEST):
     """Return ``(c (P,), w (N,))`` with b = c w' to the bit; None if it is not so, or saves nothing.
 
     Reads no array on a device.
     """
-    if type(b) is not np.ndarray or len(b) < FEWEST or not b.size:
+    if type(b) is not np.ndarray or len(b) < fewest or not b.size:
         return None
     if M * M * b.shape[1] < LEAST:
         return None
@@ -37,6 +37,11 @@ def common_row(b, M):
     if (b == b[:, :1]).all():
         return b[:, 0].copy(), np.ones(b.shape[1], b.dtype)
     return None
+
+
+def inner(A, B):
+    """tr(A B) of symmetric matrices, a float."""
+    return float(kernels.column_moments(A, A[0], B)[1].sum(dtype=float))
 
 
 @dataclass(slots=True)
@@ -77,6 +82,14 @@ class CommonSums:
         """Fill in the upper triangle of Gamma, after the last rows."""
         if self.Gamma is not None:
             self.Gamma = kernels.symmetrise(self.Gamma)
+
+    def of_variances(self):
+        """Return sum_p tr(W_p W_p' c_p Gamma) / 2, a float."""
+        if self.Gamma is None:
+            return 0.0
+        self.symmetrise()
+        trace = float(self.c.sum(dtype=float)) * float(np.trace(self.Gamma, dtype=float))
+        return 0.5 * (inner(self.H, self.Gamma) + trace)
 
     def tril_bars(self, trils):
         """Yield W_bar of each output, without the KL term; upper triangles are undefined."""

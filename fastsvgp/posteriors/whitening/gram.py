@@ -6,8 +6,6 @@ from ... import kernels
 from ...records import plus
 from .base import BatchWhitenedPass
 
-SUMMED_FROM = 1e7  # M^2 N
-
 
 class GramWhitenedPass(BatchWhitenedPass):
     """Pass in the Gram form: sums G of each output."""
@@ -16,8 +14,12 @@ class GramWhitenedPass(BatchWhitenedPass):
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
-        self.keeps_V, self.needs_Lam_bar = self.need_Kuf, self.need_Kuf
+        self.needs_Lam_bar = self.need_Kuf
         self.splits_common |= "natural_step" in need
+
+    @property
+    def keeps_V(self):
+        return self.need_Kuf
 
     def _sum_rows(self, rows, a, b2):
         Lam, last, first = rows.Lam, len(self.means) - 1, self.G is None
@@ -65,21 +67,6 @@ class GramWhitenedPass(BatchWhitenedPass):
             C = kernels.tril_multiply(W, GW, overwrite_b=True)
             kernels.add_outer_minus_scaled(C, m, self.Lam_a[p], G, np.ones_like(m))
             self.C = C if p == 0 else np.add(self.C, C, out=self.C)
-
-    def omit_variances(self, columns):
-        # W W' takes the place of W' Lam: natural steps take 0.96 of the time at (256, 400), 0.89 at
-        # (512, 1024), 0.78 at (256, 8192), there 0.45 for ten outputs, but 1.05 at (20, 100)
-        M = self.means.shape[1]
-        pays = 4 * columns > 5 * M and M * M * columns > SUMMED_FROM
-        self.omits = pays and not self.keeps_V and type(self.L) is np.ndarray
-        return self.omits
-
-    def of_omitted_variances(self):
-        """sum_pn b_pn |W_p' lam_n|^2 = sum_p tr(W_p W_p' G_p) / 2, a float."""
-        total = 0.0
-        for S, G in zip(self._covariances(), kernels.symmetrise(self.G), strict=True):
-            total += kernels.column_moments(S, G[0], G)[1].sum(dtype=float)
-        return 0.5 * total
 
     def natural_step(self, step_size):
         """Take a natural-gradient step, from the sums of ``pull`` in the Gram form.

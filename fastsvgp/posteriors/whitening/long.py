@@ -10,6 +10,8 @@ from .gram import GramWhitenedPass
 class LongWhitenedPass(GramWhitenedPass):
     """Pass in the long form: V of ``Residuals`` holds E."""
 
+    can_omit = False  # the gradient needs E of each output
+
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
         self.alphas = self._solve(np.ascontiguousarray(self.means.T, like=self.L), transpose=True).T
