@@ -146,7 +146,6 @@ from .triangular import (
     solve_triangular_vjp as solve_triangular_vjp,
     solve_tril as solve_tril,
     solve_tril_vjp as solve_tril_vjp,
-    symmetric_times_tril as symmetric_times_tril,
     tril as tril,
     tril_gram as tril_gram,
     tril_multiply as tril_multiply,

@@ -56,15 +56,6 @@ def tril_multiply(L, B, overwrite_b=False, lower=False):
     return twin(L=L, B=B).tril_multiply(L, B, overwrite_b, lower)
 
 
-def symmetric_times_tril(A, L):
-    """Compute the lower triangle of ``A L`` for symmetric A and lower factors L (..., M, M).
-
-    2/3 M^3 flops. Both triangles of A must be valid; the strict upper triangle of L is never read.
-    The entries of the result above its diagonal are undefined.
-    """
-    return twin(A=A, L=L).symmetric_times_tril(A, L)
-
-
 def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
     """Compute ``(L_bar, B_bar)`` of ``multiply_triangular``. 2 M^2 R flops.
 

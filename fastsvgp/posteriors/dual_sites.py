@@ -307,7 +307,6 @@ class SitesMixin:
     """
 
     concave = True  # for all pulled rows b <= 0: a step of at most 1 keeps B positive definite
-    splits_common = True
 
     def _whitened(self):
         self.t, inverses, means = factors(self.q, self.L)
@@ -335,6 +334,7 @@ class SitesMixin:
 
     def natural_step(self, step_size):
         """The E-step of the module docstring."""
+        self._split_common()
         r, G, q = step_size, kernels.symmetrise(self.G), self.q  # of 2 b
         if not (self.concave and r <= 1):
             B, _ = q.precision(self.L)
@@ -350,6 +350,7 @@ class SitesMixin:
         return replace(change, lambda1=(1 - r) * q.lambda1 + change.lambda1)
 
     def finish(self, kl_bar):
+        self._split_common()
         lambda1_bar = lambda2_bar = Kuu_bar = None
         m, d = self.means, self.Lam_a + kl_bar * self.means
         if self.need_sites or self.need_Kuu:

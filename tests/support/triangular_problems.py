@@ -88,7 +88,6 @@ def results_of(twin, L, W, B, bar, C, w, square):
         np.tril(twin.tril_gram(L, w)),
         np.tril(twin.tril_multiply(L, full)),
         twin.tril_multiply(L, lowers[1], False, True),
-        np.tril(twin.symmetric_times_tril(full + transposed(full), L)),
         twin.tril_product(B, C),
         twin.tril_product(B, C, square.copy(), True),
         twin.solve_tril(L, W, True),

@@ -5,26 +5,23 @@ from numba import njit
 
 from ...errors import NotPositiveDefinite
 from .common import blas, blocked, scratch
-from .common.batching import each, flat, matrix, owned
+from .common.batching import each, each_into, flat, matrix, owned
 from .common.thread_pool import over_rows
 from .products import lower_copy
 from .triangular import tril
 
 
-def _factorise(A, jitter, reverse=False):
-    """Factor every matrix in the batch ``A`` (..., M, M) in place; lower factors.
+def _factorised(A, jitter):
+    """Factor A in place, lower; return 0, or one plus the failing row."""
+    if jitter:
+        A.reshape(-1)[:: len(A) + 1] += jitter
+    return blocked.cholesky(A)
 
-    ``reverse`` means that its rows are reversed.
-    """
-    for i, Ai in enumerate(flat(A, 2)):
-        if jitter:
-            Ai.reshape(-1)[:: Ai.shape[0] + 1] += jitter
-        info = blocked.cholesky(Ai)
-        if info:
-            pivot = len(Ai) - info if reverse else info - 1
-            raise NotPositiveDefinite(
-                np.unravel_index(i, A.shape[:-2]), pivot, jitter, len(Ai), A.dtype
-            )
+
+def _not_positive_definite(i, pivot, jitter, A):
+    """Return the error of matrix i of the batch A (..., M, M)."""
+    batch = np.unravel_index(i, A.shape[:-2])
+    return NotPositiveDefinite(batch, pivot, jitter, A.shape[-1], A.dtype)
 
 
 def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
@@ -34,7 +31,9 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
     if noise is not None:
         for Li in flat(L, 2):
             Li.reshape(-1)[:: len(Li) + 1] += noise
-    _factorise(L, jitter)  # keeps the zeros above the diagonal
+    for i, Li in enumerate(flat(L, 2)):
+        if info := _factorised(Li, jitter):  # it keeps the zeros above the diagonal
+            raise _not_positive_definite(i, info - 1, jitter, L)
     return L
 
 
@@ -69,14 +68,13 @@ def whitening_vjp(C, L, overwrite_c=False, inverse=None):
 
 
 def cholesky_inverse(L):
-    def one(L):
-        X = scratch.copy(L)
+    def one(L, X):
+        X[...] = L
         blocked.inverse(X)
         blocked.gram(X)
         blocked.mirror(X)
-        return X
 
-    return each(one, L)
+    return each_into(one, L)[0]
 
 
 def cholesky_inverse_vjp(Y_bar, L, Y):
@@ -94,13 +92,12 @@ def cholesky_inverse_vjp(Y_bar, L, Y):
 
 
 def cholesky_product(L):
-    def one(L):
-        A = scratch.copy(L)
+    def one(L, A):
+        A[...] = L
         blocked.gram_of_rows(A)
         blocked.mirror(A)
-        return A
 
-    return each(one, L)
+    return each_into(one, L)[0]
 
 
 @njit(nogil=True, cache=True)
@@ -116,20 +113,26 @@ def _turn_lower(start, stop, A, out):
             out[i, i + 1 :] = 0
 
 
-def _turned(A):
-    """Return the lower triangles of J A' J (..., M, M) with zeros above them."""
-    out = scratch.empty(A.shape, A.dtype)
-    for source, turned in zip(flat(A, 2), flat(out, 2), strict=True):
-        over_rows(_turn_lower, len(turned), turned.size, matrix(source), turned)
-    return out
+def _turned(A, out):
+    """Set out to the lower triangle of J A' J with zeros above it."""
+    over_rows(_turn_lower, len(out), out.size, A, out)
 
 
 def cholesky_of_inverse(A, jitter=0.0):
     # With J the reversal of rows: J A J = R R', so A = (J R J)(J R J)' with J R J upper, and
     # A^-1 = W W' with W = (J R J)^-T = J R^-T J, which is lower.
     # A is transposed, because its lower triangle is the one that is read.
-    R = _turned(np.ascontiguousarray(A))
-    _factorise(R, jitter, reverse=True)
-    for Ri in flat(R, 2):
-        blocked.inverse(Ri)
-    return _turned(R)
+    def one(A, W):
+        R = scratch.empty(A.shape, A.dtype)
+        _turned(A, R)
+        info = _factorised(R, jitter)
+        if not info:
+            blocked.inverse(R)
+            _turned(R, W)
+        return info
+
+    W, infos = each_into(one, np.ascontiguousarray(A))
+    for i, info in enumerate(infos):
+        if info:
+            raise _not_positive_definite(i, W.shape[-1] - info, jitter, W)
+    return W

@@ -152,11 +152,6 @@ def tril_multiply(L, B, overwrite_b=False, lower=False):
     return tril(out) if lower else out
 
 
-def symmetric_times_tril(A, L):
-    # tril(A L) = tril((L' A)')
-    return multiply_triangular(L, A, transpose=True).swapaxes(-1, -2).copy()
-
-
 def _summed_products(A, B, L):
     """Compute the lower triangle of A B', summed over the axes that were broadcast from L.
 

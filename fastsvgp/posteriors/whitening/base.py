@@ -169,14 +169,14 @@ class WhitenedPass(SummedVariances, CholeskyPass):
         sums.Lam_a += kernels.matmul(a, rows.Lam, transpose_b=True)
         return sums.Lam_bar(self.means, rows.Lam, a, w2) if self.need_Kuf else None
 
-    def _add_common(self):
-        """Add the common sums to the gradients of the factors, without the KL term, and to C."""
+    def _add_common(self, kl_bar):
+        """Add the common sums to C and ``tril_bar``, and the KL term to the latter."""
         for sums in self.common:
             self.Lam_a += sums.Lam_a
             sums.symmetrise()
             if self.sum_trils:
-                bars = sums.tril_bars(self.trils)
-                self.tril_bar = plus(np.stack(list(bars)), self.tril_bar)
+                self.tril_bar = plus(sums.tril_bars(self.trils, kl_bar), self.tril_bar)
+                kl_bar = 0.0
             if self.need_Kuu:
                 self.C = plus(sums.C(self.means), self.C)
         self.common = []
@@ -256,8 +256,8 @@ class BatchWhitenedPass(WhitenedPass):
         return Lam_bar
 
     def _whitened_bars(self, kl_bar):
-        self._add_common()
-        if self.sum_trils:
+        if self.sum_trils and self.tril_bar is not None:
             for bar, W in zip(self.tril_bar, self.trils, strict=True):
                 kernels.tril_update(bar, W, kl_bar, out=bar)
+        self._add_common(kl_bar if self.tril_bar is None else 0.0)
         return self._mean_bar(kl_bar), self.tril_bar, self.C

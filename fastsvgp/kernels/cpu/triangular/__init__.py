@@ -63,15 +63,6 @@ def tril_multiply(L, B, overwrite_b=False, lower=False):
     return one(L, B, overwrite_b) if L.ndim == B.ndim == 2 else each(one, L, B)
 
 
-def symmetric_times_tril(A, L):
-    def one(A, L):
-        X = scratch.empty(L.shape, L.dtype)
-        lower_products.symmetric_times_lower(matrix(A), lower_copy(L), X)
-        return X
-
-    return one(A, L) if A.ndim == L.ndim == 2 else each(one, A, L)
-
-
 def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
     B_bar = multiply_triangular(L, Y_bar, transpose=not transpose)
     return summed_to(tril_product(B, Y_bar) if transpose else tril_product(Y_bar, B), L), B_bar
