@@ -26,7 +26,7 @@ from fastsvgp.posteriors.whitening import common_cotangents, summed_variances  #
 ABOUT = "Medians; float64, D = 8, Gaussian noise. Ratio: the median of those of neighbouring calls."
 TITLES = {
     "compiled": "A step of a small whitened model in three compiled calls, against the passes",
-    "common": "A step of P whitened outputs: one Gram matrix for all, against one for each",
+    "common": "A step of P whitened outputs: sums for all, against products of each",
     "summed": "A natural step: the sum of the variances, against each of them",
 }
 # what switches the way off, and its sizes M, B, P

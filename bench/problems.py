@@ -38,10 +38,10 @@ def step_flops(M, B):
 def outputs_flops(M, B, P):
     """Return the flops of a whitened step of P outputs with Gaussian noise, and all gradients.
 
-    It solves with L on both sides, and needs W_p' Lam of each output; the rest is one Gram matrix
-    and one product for all: see ``posteriors.whitening.common_cotangents``.
+    It solves with L on both sides; the rest is one Gram matrix and one product for all, and M x M
+    products of each output: see ``posteriors.whitening.common_cotangents``.
     """
-    return (5 + P) * M**2 * B + (P + 8 / 3) * M**3
+    return 5 * M**2 * B + (P + 8 / 3) * M**3
 
 
 def natural_step_flops(M, B, P=1):

@@ -24,8 +24,8 @@ class SummedVariances:
         """Return whether W W' is to take the place of W' Lam, for all ``columns`` in total.
 
         Of the time with all variances a natural step takes 0.96 at (256, 400), 0.89 at (512, 1024),
-        0.78 at (256, 8192), there 0.45 for ten outputs, but 1.05 at (20, 100). With all gradients a
-        step of ten outputs takes 0.54 at (100, 256), 0.65 at (512, 1024), 0.40 at (256, 8192).
+        0.78 at (256, 8192), there 0.35 for ten outputs, but 1.05 at (20, 100). With all gradients a
+        step of ten outputs takes 0.55 at (100, 256), 0.65 at (512, 1024), 0.41 at (256, 8192).
         """
         if not self.can_omit or SUMS not in self.need or type(self.L) is not np.ndarray:
             return False

@@ -56,8 +56,8 @@ def each(f, *operands):
 def each_into(f, A):
     """Call ``f(matrix, out)`` on each matrix of ``A``; return the outs, and what ``f`` returned.
 
-    Many matrices are shared out to our threads, and BLAS uses one in each: of ten matrices of 512
-    rows, factors and inverses take 0.7 of the time.
+    Many matrices are shared out to our threads, and BLAS uses one in each: products, inverses and
+    factors of ten matrices of 100 to 512 rows take 0.4 to 0.9 of the time on two threads.
     """
     out = scratch.empty(A.shape, A.dtype)
     sources, outs = flat(A, 2), flat(out, 2)
