@@ -284,7 +284,7 @@ def multiply(product, target, *, batch=(), base=None, scale=PLAIN, epilogue=STOR
         "tiled",
         "multiply",
         dtype,
-        (items * tiles, slices),
+        (items * tiles, slices + (slices > 1)),  # as in `slice_of` there
         (BLOCK,),
         arguments,
         BUFFERED * dtype.itemsize,
