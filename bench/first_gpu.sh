@@ -57,7 +57,8 @@ stage_1() {
   local waves=tests/cuda/test_waves_cuda.py
   part 180 "tests" "${tests[@]}" "tests/cuda${small:+/test_docs_cuda.py}" --ignore="$waves" \
     -n "${small:+2}${full:+$(nproc)}"
-  part 75 "several waves" "${tests[@]}" "$waves" -n 4 ${small:+-k "small and tril_product"}
+  part 75 "several waves" "${tests[@]}" "$waves" -n "${small:+1}${full:+4}" \
+    ${small:+-k "small and tril_product"}
 }
 
 # Times: a step and its parts against their floors, and against other programs; then the rest.
