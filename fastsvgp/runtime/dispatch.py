@@ -44,6 +44,12 @@ def backend_of(*arrays):
     return "cuda"
 
 
+def is_on_device(a):
+    """Whether an array is on a device."""
+    kind = type(a)
+    return kind in _cupy or (kind not in _HOST and hasattr(a, "__cuda_array_interface__"))
+
+
 def _see(kind):
     global _gpus
     _cupy.add(kind)
