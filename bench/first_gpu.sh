@@ -55,9 +55,10 @@ stage_1() {
   part 60 "small runs" python3 tests/cuda/small_on_device.py ${small:+distances}
   local tests=(python3 -m pytest -m on_device -rfE --tb=short -p no:cacheprovider --dist worksteal)
   local waves=tests/cuda/test_waves_cuda.py
-  part 180 "tests" "${tests[@]}" "tests/cuda${small:+/test_docs_cuda.py}" --ignore="$waves" \
+  part 180 "tests" "${tests[@]}" "tests/cuda${small:+/test_distances_cuda.py}" --ignore="$waves" \
     -n "${small:+2}${full:+$(nproc)}"
-  part 75 "several waves" "${tests[@]}" "$waves" -n 4 ${small:+-k "small and tril_product"}
+  part 75 "several waves" "${tests[@]}" "$waves" -n "${small:+1}${full:+4}" \
+    ${small:+-k "small and tril_product"}
 }
 
 # Times: a step and its parts against their floors, and against other programs; then the rest.

@@ -354,14 +354,25 @@ __device__ __forceinline__ work_t work_of(const plan_t& p) {
   return w;
 }
 
+// Return the slice of a block, or the number of slices if it has none. Blocks start row by row
+// (blockIdx.y): whole slices first, then last slices of more than half that length, then the rest.
+// So blocks that start late are short, and few multiprocessors wait for the end.
+__device__ __forceinline__ int slice_of(const plan_t& p, const work_t& w) {
+  const int y = blockIdx.y, last = w.slices - 1, of_last = static_cast<int>(gridDim.y) - 2;
+  if (of_last < 0) return 0;  // no tile is cut
+  if (y < of_last) return y < last ? y : w.slices;
+  const bool is_long = 2 * (w.chunks * p.segments - last * p.slice) > p.slice;
+  return is_long == (y == of_last) ? last : w.slices;
+}
+
 // Store the block's sum among the parts; return whether it is the last of its tile. In that case
 // `sum` becomes the total, added in the order of the slices, and the counter of the tile is reset
 // to zero.
-__device__ __forceinline__ bool completes(const work_t& w, real* parts, unsigned* arrived,
-                                          tile_t& sum) {
+__device__ __forceinline__ bool completes(const work_t& w, int slice, real* parts,
+                                          unsigned* arrived, tile_t& sum) {
   __shared__ unsigned before;
-  real* tile = parts + w.tile * gridDim.y * (TILE * TILE) + threadIdx.x;
-  real* mine = tile + blockIdx.y * (TILE * TILE);
+  real* tile = parts + w.tile * (gridDim.y - 1) * (TILE * TILE) + threadIdx.x;
+  real* mine = tile + slice * (TILE * TILE);
 #pragma unroll
   for (int e = 0; e < TILE * TILE / BLOCK; ++e)
     mine[e * BLOCK] = sum[e / 4 / WIDE][e / 4 % WIDE][e % 4];
@@ -385,22 +396,23 @@ __device__ __forceinline__ bool completes(const work_t& w, real* parts, unsigned
   return true;
 }
 
-// One block per tile of each item (x) and per slice (y). Stored operands: left (rows, depth) or
-// (depth, rows), right (depth, columns) or (columns, depth), with row stride `..._stride` and item
-// stride `..._item`. base and out have `out_stride`. alpha is `factor`, times sizes[item] if there
-// are sizes and they are not GATED. An item of size 0 costs no products: it is a copy of base
-// (COPIED), or nothing is written (LEFT, GATED). Sums in several slices go to `parts` (tiles,
-// slices, 64 x 64); `arrived` counts them and holds a zero per tile before and after.
+// One block per tile of each item (x) and per slice (y, with one more if there are several).
+// Stored operands: left (rows, depth) or (depth, rows), right (depth, columns) or (columns,
+// depth), with row stride `..._stride` and item stride `..._item`. base and out have
+// `out_stride`. alpha is `factor`, times sizes[item] if there are sizes and they are not GATED.
+// An item of size 0 costs no products: it is a copy of base (COPIED), or nothing is written
+// (LEFT, GATED). Sums in several slices go to `parts` (tiles, slices, 64 x 64); `arrived` counts
+// them and holds a zero per tile before and after.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
 multiply(const plan_t plan, const real* __restrict__ left, const real* __restrict__ right,
          const real* base, const double* __restrict__ sizes, double factor, real* out,
          double* __restrict__ sums, real* parts, unsigned* arrived) {
   extern __shared__ __align__(16) real buffers[];  // STAGES x 2 x BUFFER
   const work_t w = work_of(plan);
-  const int first = blockIdx.y * plan.slice, rows = plan.rows, columns = plan.columns,
-            depth = plan.depth;
+  const int slice = slice_of(plan, w), first = slice * plan.slice, rows = plan.rows,
+            columns = plan.columns, depth = plan.depth;
   const bool idle = sizes && sizes[w.item] == 0;
-  if (static_cast<int>(blockIdx.y) >= (idle ? plan.idle == COPIED : w.slices)) return;
+  if (idle ? blockIdx.y > 0 || plan.idle != COPIED : slice == w.slices) return;
   const int last = min(first + plan.slice, w.chunks * plan.segments);
   const bool turned_left = plan.form == TN, turned_right = plan.form == NT;
   const operand_t a = {left + w.item * plan.left_item, plan.left_stride, turned_left ? depth : rows,
@@ -415,7 +427,7 @@ multiply(const plan_t plan, const real* __restrict__ left, const real* __restric
     else if (plan.form == TN)
       sum_products<false, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
     else sum_products<true, true>(a, b, w.place, w.chunks, first, last, buffers, sum);
-    if (w.slices > 1 && !completes(w, parts, arrived, sum)) return;
+    if (w.slices > 1 && !completes(w, slice, parts, arrived, sum)) return;
   }
   const real alpha =
       static_cast<real>(sizes && plan.idle != GATED ? factor * sizes[w.item] : factor);

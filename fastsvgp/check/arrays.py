@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import BadEntry
 from ..records import is_record
 from ..runtime import deferred_checks
+from ..runtime.dispatch import on_current_gpu
 from .components import in_place_of_class
 from .scalars import as_float
 
@@ -21,6 +22,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
     if type(value) is np.ndarray:
         array = value
     elif hasattr(value, "__cuda_array_interface__"):
+        on_current_gpu(name, value)
         array = value
     else:
         unmasked(name, value)

@@ -12,7 +12,7 @@ import threading
 
 import numpy as np
 
-from .dispatch import twin
+from .dispatch import is_on_device, twin
 
 
 class CheckFailed(Exception):
@@ -207,7 +207,10 @@ def confirmed(function, args, options):
 
 def on_device(*arrays):
     """Whether any of the arrays is on a device."""
-    return any(hasattr(a, "__cuda_array_interface__") for a in arrays)
+    for a in arrays:
+        if is_on_device(a):
+            return True
+    return False
 
 
 def pending():
@@ -248,8 +251,9 @@ def within(array, low=None):
     """
     if array.dtype.kind != "f":
         return low is None or none(array < low)
-    array = array.astype(np.promote_types(array.dtype, np.float32), copy=False)
-    highest = np.finfo(array.dtype).max
+    wide, highest = _widened(array.dtype)
+    if wide != array.dtype:
+        array = array.astype(wide)
     limits = -highest if low is None else low, highest
     if checks := pending():
         checks.add_range(array, *limits)
@@ -257,6 +261,13 @@ def within(array, low=None):
     found = np.zeros(1, np.int32, like=array)
     twin("deferred_checks", array=array).find_outside([(array, *limits)], found)
     return not found.any()
+
+
+@functools.cache
+def _widened(dtype):
+    """Return the dtype in which numbers are checked, float32 or wider, and its largest number."""
+    wide = np.promote_types(dtype, np.float32)
+    return wide, np.finfo(wide).max
 
 
 def none(conditions):

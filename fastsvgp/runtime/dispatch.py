@@ -5,6 +5,7 @@ import importlib
 
 from numpy import float32, float64, ndarray, ndim
 
+from . import cuda_devices
 from .memory import explained
 
 # the types of nearly all arguments: a look-up here takes a fifth of the time of testing for a
@@ -12,10 +13,11 @@ from .memory import explained
 _HOST = frozenset({ndarray, type(None), float, int, float64, float32})
 # CuPy's types, once seen: testing one of its arrays for an attribute takes ten times as long
 _cupy: set = set()
+_gpus = 1  # devices, counted when the first of CuPy's arrays is seen
 
 
 def backend_of(*arrays):
-    """Return the device of arrays, "cpu" or "cuda". Raise ``TypeError`` if both occur.
+    """Return the device of arrays, "cpu" or "cuda". Raise ``TypeError`` if both occur, or two GPUs.
 
     Python numbers, 0-d arrays and ``None`` go with either.
     """
@@ -25,8 +27,8 @@ def backend_of(*arrays):
             break
     else:
         return "cpu"
-    if kind.__module__ == "cupy":
-        _cupy.add(kind)
+    if kind.__module__ == "cupy" and kind not in _cupy:
+        _see(kind)
     for a in arrays:
         if (
             type(a) not in _cupy
@@ -37,22 +39,70 @@ def backend_of(*arrays):
                 "arrays live on different devices (NumPy and CuPy mixed); move all of them to one"
                 " device first"
             )
+    if _gpus > 1 and len({_gpu_of(a) for a in arrays} - {None}) > 1:
+        raise TypeError("arrays live on different GPUs; move all of them to one first")
     return "cuda"
 
 
+def is_on_device(a):
+    """Whether an array is on a device."""
+    kind = type(a)
+    return kind in _cupy or (kind not in _HOST and hasattr(a, "__cuda_array_interface__"))
+
+
+def _see(kind):
+    global _gpus
+    _cupy.add(kind)
+    _gpus = cuda_devices.require_device()
+
+
+def _gpu_of(a):
+    """Return the number of an array's GPU, or None if the array is not CuPy's."""
+    if not hasattr(a, "__cuda_array_interface__"):
+        return None
+    return getattr(getattr(a, "device", None), "id", None)
+
+
 def one_device(*named):
-    """Raise ``TypeError`` if only some of the arrays, given as (name, array), are on a device."""
-    there = [f"`{name}`" for name, a in named if hasattr(a, "__cuda_array_interface__")]
-    here = [
-        f"`{name}`"
-        for name, a in named
-        if not hasattr(a, "__cuda_array_interface__") and ndim(a) > 0
-    ]
+    """Raise ``TypeError`` if the arrays, given as (name, array), are not all on one device."""
+    there: dict = {}  # names by GPU
+    here = []
+    for name, a in named:
+        if hasattr(a, "__cuda_array_interface__"):
+            there.setdefault(_gpu_of(a), []).append(f"`{name}`")
+        elif ndim(a) > 0:
+            here.append(f"`{name}`")
     if there and here:
         raise TypeError(
-            f"arrays live on different devices: {', '.join(there)} on the GPU, {', '.join(here)} on"
+            f"arrays live on different devices: {', '.join(sum(there.values(), []))} on the GPU,"
+            f" {', '.join(here)} on"
             ' the CPU; move models with fastsvgp.to_device(model, "cuda") or'
             " fastsvgp.to_host(model), and data with cupy.asarray or .get()"
+        )
+    if len(there) > 1:
+        places = ", ".join(f"{', '.join(names)} on GPU {gpu}" for gpu, names in there.items())
+        raise TypeError(
+            f"arrays live on different devices: {places}; move models with"
+            ' fastsvgp.to_device(model, "cuda:0"), and data with cupy.asarray in the context'
+            " cupy.cuda.Device(0)"
+        )
+
+
+def on_current_gpu(name, array):
+    """Raise ``ValueError`` if an array is on another GPU than the current one.
+
+    Libraries use the current one, whatever their operands are.
+    """
+    kind = type(array)
+    if kind not in _cupy:
+        if kind.__module__ != "cupy":
+            return
+        _see(kind)
+    if _gpus > 1 and array.device.id != (current := cuda_devices.current_device()):
+        gpu = array.device.id
+        raise ValueError(
+            f"`{name}` is on GPU {gpu}, but the current device is {current}; call in the context"
+            f" cupy.cuda.Device({gpu}), or move the array"
         )
 
 
@@ -94,8 +144,9 @@ def check_out(out, **read):
 def family(stem):
     """Return a function that maps named arrays to the module of a kernel family on their device.
 
-    The function raises ``TypeError`` if the devices are mixed. Messages use these names, including
-    the message of a device module that runs out of memory.
+    The function raises ``TypeError`` if the devices are mixed, and ``ValueError`` if their GPU is
+    not the current one. Messages use these names, including the message of a device module that
+    runs out of memory.
     """
     host = None
 
@@ -103,6 +154,9 @@ def family(stem):
         nonlocal host
         for a in arrays.values():
             if type(a) not in _HOST and _backend_of_named(arrays) == "cuda":
+                if _gpus > 1:
+                    for name, array in arrays.items():
+                        on_current_gpu(name, array)
                 return _Explaining(_cuda_twin(stem), arrays)
         if host is None:
             host = _cpu_twin(stem)

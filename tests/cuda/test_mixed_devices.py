@@ -1,6 +1,7 @@
-"""The front door of the kernels refuses mixed host and device arrays, and names its arguments."""
+"""The front door of the kernels refuses arrays of several devices, and names its arguments."""
 
 import inspect
+import types
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from cuda_host.cupy_on_host import ndarray
 
 from fastsvgp import kernels
 from fastsvgp.records import transforms
+from fastsvgp.runtime import cuda_devices, dispatch
 
 KERNELS = {
     name: f
@@ -135,3 +137,32 @@ def test_mixed_devices_are_named(name):
                 f" {', '.join(here)} on the CPU; move models"
             )
             assert str(caught.value).startswith(said), odd
+
+
+class Elsewhere(ndarray):
+    device = types.SimpleNamespace(id=1)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    monkeypatch.setattr(dispatch, "_cupy", {ndarray, Elsewhere})
+    monkeypatch.setattr(dispatch, "_gpus", 2)
+    monkeypatch.setattr(cuda_devices, "current_device", lambda: 0)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_mixed_gpus_are_named(two_gpus, name):
+    arrays, others = arguments_of(name)
+    for odd in arrays if len(arrays) > 1 else ():
+        mixed = {key: (Elsewhere if key == odd else ndarray)(a) for key, a in arrays.items()}
+        with pytest.raises(TypeError, match="arrays live on different devices: ") as caught:
+            call(name, mixed, others)
+        rest = ", ".join(f"`{key}`" for key in arrays if key != odd)
+        said = str(caught.value).partition(": ")[2].partition("; move models")[0]
+        there, here = f"`{odd}` on GPU 1", f"{rest} on GPU 0"
+        assert said in (f"{here}, {there}", f"{there}, {here}"), odd
+    if name == "full":  # no kernel and no library
+        return
+    with pytest.raises(ValueError, match="` is on GPU 1, but the current device is 0") as caught:
+        call(name, {key: Elsewhere(a) for key, a in arrays.items()}, others)
+    assert str(caught.value).startswith(tuple(f"`{key}`" for key in arrays))

@@ -40,30 +40,42 @@ def test_a_graph_that_reads_memory_it_does_not_hold(standin):
     assert standin.isnan(recorded()).all()
 
 
-def test_two_devices(standin, tmp_path):
-    """Each has its own allocations, streams and modules; a call that mixes them fails."""
-    from cupy_backends.cuda.api import runtime
+def loaded(name):
+    """Return the path of a library of this process."""
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    return next(line.split()[-1] for line in lines if line.endswith(f"/{name}"))
 
-    driver = next(
-        line.split()[-1]
-        for line in pathlib.Path("/proc/self/maps").read_text().splitlines()
-        if line.endswith("/libcuda.so.1")
-    )
-    library = tmp_path / "libcuda.so.1"
-    places = [f'-DDRIVER="{driver}"', f'-DRUNTIME="{runtime.__file__}"']
-    flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-fPIC", "-shared", *places]
-    source = HOST / "devices.cpp"
-    linked = ["-Wl,--no-as-needed", driver, "-Wl,-soname,libcuda.so.1", "-ldl"]
-    command = ["g++", *flags, source, *linked, "-o", library]
+
+def built(folder, name, source, *arguments):
+    """Build a library that takes the place of another one of this name."""
+    flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+    path = str(folder / name)
+    command = ["g++", *flags, HOST / source, *arguments, f"-Wl,-soname,{name}", "-o", path, "-ldl"]
     subprocess.run(command, check=True)
+    return path
+
+
+def test_two_devices(standin, tmp_path):
+    """Each has its own allocations, streams, modules and handles; a call that mixes them fails."""
+    from cupy_backends.cuda.api import runtime
+    from cupy_backends.cuda.libs import cublas, cusolver  # noqa: F401, which load their libraries
+
+    driver = loaded("libcuda.so.1")
+    places = [f'-DDRIVER="{driver}"', f'-DRUNTIME="{runtime.__file__}"']
+    preloaded = [
+        built(tmp_path, "libcuda.so.1", "devices.cpp", *places, "-Wl,--no-as-needed", driver)
+    ]
+    for blas, name in enumerate(("libcusolver.so.12", "libcublas.so.13")):
+        places = [f"-DBLAS={blas}", f'-DORIGINAL="{loaded(name)}"']
+        preloaded.append(built(tmp_path, name, "device_libraries.cpp", *places))
     done = subprocess.run(
         [sys.executable, HOST / "two_devices.py"],
-        env=os.environ | {"LD_PRELOAD": str(library)},
+        env=os.environ | {"LD_PRELOAD": ":".join(preloaded)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(done.stdout.splitlines()) == 5
+    assert len(done.stdout.splitlines()) == 9
     said = [line for line in done.stderr.splitlines() if line.startswith("DEVICES: ")]
     assert said == [
         "DEVICES: argument of kernel row_squares: device 1 and device 0",
@@ -71,4 +83,13 @@ def test_two_devices(standin, tmp_path):
         "DEVICES: copy cudaMemcpy: device 0 and device 1",
         "DEVICES: copy cudaMemcpyAsync: device 0 and device 1",
         "DEVICES: stream of cudaMemsetAsync: device 0 and device 1",
+        "DEVICES: operand of cublasDgemm_v2: device 1 and device 0",
+        "DEVICES: operand of cublasDtrsm_v2: device 1 and device 0",
+        "DEVICES: operand of cusolverDnDpotrf_bufferSize: device 1 and device 0",
+        "DEVICES: operand of cusolverDnDpotrf: device 1 and device 0",
+        "DEVICES: handle of cublasDgemm_v2: device 0 and device 1",
+        "DEVICES: stream of cublasDgemm_v2: device 0 and device 1",
+        "DEVICES: operand of cublasDgemm_v2: device 0 and device 1",
+        "DEVICES: operand of cublasGemmEx: device 1 and device 0",
+        "DEVICES: operand of cublasGemmStridedBatchedEx: device 1 and device 0",
     ]

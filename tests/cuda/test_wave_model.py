@@ -47,11 +47,14 @@ def simulated(lengths, slice_, multiprocessors, resident, cost):
     """Each place takes the next block when it is free."""
     each = [chunks for chunks, tiles in lengths for _ in range(tiles)]
     blocks = [
-        (min(slice_, chunks - slice_ * y), chunks > slice_)
-        for y in range(math.ceil(max(each) / slice_))
+        (slice_, True)
+        for y in range(1, math.ceil(max(each) / slice_))
         for chunks in each
         if chunks > slice_ * y
     ]
+    last = [(chunks - slice_ * ((chunks - 1) // slice_), chunks > slice_) for chunks in each]
+    blocks += [block for block in last if block[0] > slice_ / 2]
+    blocks += [block for block in last if block[0] <= slice_ / 2]
     held = min(resident, math.ceil(len(blocks) / multiprocessors))
     places = [0.0] * (held * multiprocessors)
     for chunks, cut in blocks:
@@ -94,6 +97,19 @@ def test_waves_of_a_step_are_nearly_full(M):
     """Without the costs of starts and of cuts."""
     planned, _, least = step_of(M, 0.0, 0.0)
     assert least <= planned <= 1.35 * least
+
+
+@pytest.mark.parametrize("M", [1000, 2000])
+def test_a_step_takes_little_more_than_its_products(M):
+    planned, _, least = step_of(M, tuning.current.cut_slice_chunks)
+    assert planned <= 1.35 * least
+
+
+def test_a_small_step_takes_little_more_than_its_launches():
+    """At M = 512 the starts and cuts of three launches take longer than the products."""
+    cut = tuning.current.cut_slice_chunks
+    planned, _, least = step_of(512, cut)
+    assert 2.3 * least < least + len(STEP) * (waves.START + cut) < planned < 2.5 * least
 
 
 @pytest.mark.parametrize("M", [70, 300, 512, 1000, 1500, 2000, 3000, 5000])

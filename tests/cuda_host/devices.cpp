@@ -101,6 +101,15 @@ std::vector<size_t> sizes_of(const std::string& image, const char* name) {
 }  // namespace
 
 extern "C" {
+// --- for device_libraries.cpp
+
+int devices_current() { return current; }
+int devices_owner(const void* address) { return owner(address); }
+int devices_of_stream(void* stream) { return device_of(streams, stream); }
+bool devices_apart(const char* what, const char* name, int device, int other) {
+  return apart(what, name, device, other);
+}
+
 // --- devices and their memory
 
 cudaError_t cudaGetDeviceCount(int* count) { return *count = DEVICES, cudaSuccess; }

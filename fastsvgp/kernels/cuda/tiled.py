@@ -150,10 +150,12 @@ def _items_of(X, batch):
         X = cp.broadcast_to(X, (*batch, *shape[-2:]))
     steps = X.strides
     if (
-        X.ndim > 3
+        len(steps) > 3
         or steps[-1] != size
-        or any(s % size or s < 0 for s in steps)
         or steps[-2] < shape[-1] * size
+        or steps[-2] % size
+        or steps[0] % size
+        or steps[0] < 0
     ):
         X = cp.ascontiguousarray(X)
     return X, X.strides[-2] // size, 0 if single else X.strides[-3] // size
@@ -284,7 +286,7 @@ def multiply(product, target, *, batch=(), base=None, scale=PLAIN, epilogue=STOR
         "tiled",
         "multiply",
         dtype,
-        (items * tiles, slices),
+        (items * tiles, slices + (slices > 1)),  # as in `slice_of` there
         (BLOCK,),
         arguments,
         BUFFERED * dtype.itemsize,

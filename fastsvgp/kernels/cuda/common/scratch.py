@@ -89,4 +89,5 @@ def _of_new_stream(stream):
     kept = _kept
     if stream.ptr == PER_THREAD:  # it is another stream in each thread
         kept = _local.kept = getattr(_local, "kept", {})
-    return kept.setdefault((cuda.get_device_id(), stream.ptr), Scratch(for_good=True))
+    place = cuda.get_device_id(), stream.ptr
+    return kept.get(place) or kept.setdefault(place, Scratch(for_good=True))

@@ -12,11 +12,13 @@ full pipe. Three things lengthen it:
 - The start and end of a block, ``START``: its first loads, and its tile written.
 - A slice of a cut sum, ``cost``: its part is written, counted, and read by the block that adds up.
 
-A block of n chunks occupies its place for n max(r, ALONE) + START, and ``cost`` more if its tile is
-cut. Longer slices cost less of this, and leave more places empty in the last wave. ``ALONE`` and
-``START`` are counted in instructions and bytes: 512 cycles of the tensor cores for a chunk, 200 of
-loads and of a barrier that one block cannot hide; 700 cycles until the first values are there, 512
-to write 32 KB. No device has measured them: all times of the model are estimates.
+Whole slices come first, and last slices, which are shorter, after them: the last wave then has
+short blocks, and ends early. A block of n chunks occupies its place for n max(r, ALONE) + START,
+and ``cost`` more if its tile is cut. Longer slices cost less of this, and leave more places empty
+in the last wave. ``ALONE`` and ``START`` are counted in instructions and bytes: 512 cycles of the
+tensor cores for a chunk, 200 of loads and of a barrier that one block cannot hide; 700 cycles until
+the first values are there, 512 to write 32 KB. No device has measured them: all times of the model
+are estimates.
 """
 
 import heapq
@@ -48,19 +50,15 @@ def time_of(lengths, slice_, multiprocessors, resident, cost, start=START):
 
 
 def _blocks(lengths, slice_):
-    """Return (chunks, blocks, whether the tile is cut) in order: the first slice of all tiles,
-    then the second.
+    """Return (chunks, blocks, whether the tile is cut) in order: whole slices, then last slices of
+    more than half that length, then the others. As ``slice_of`` in ``tiled.cu``.
     """
-    found: list = []
-    for before in range(0, lengths[0][0], slice_):
-        for chunks, tiles in lengths:
-            kind = min(slice_, chunks - before), chunks > slice_
-            if kind[0] <= 0:
-                break
-            if found and found[-1][::2] == kind:
-                tiles += found.pop()[1]
-            found.append((kind[0], tiles, kind[1]))
-    return found
+    whole = sum(((chunks - 1) // slice_) * tiles for chunks, tiles in lengths)
+    rows: tuple = ([(slice_, whole, True)] if whole else [], [], [])
+    for chunks, tiles in lengths:
+        left = chunks - (chunks - 1) // slice_ * slice_
+        rows[1 if 2 * left > slice_ else 2].append((left, tiles, chunks > slice_))
+    return [block for row in rows for block in row]
 
 
 def slice_of(lengths, standard, multiprocessors, resident, cost):
