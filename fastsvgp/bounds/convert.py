@@ -7,7 +7,8 @@ import numpy as np
 from .. import check, kernels
 from ..posteriors import AbsorbedDualSites, DualSites, LikelihoodForm, Marginal, Posterior, Whitened
 from ..posteriors.base import PriorFactor, add_to_diagonals
-from ..posteriors.dual_sites import DualTying, factors
+from ..posteriors.dual_sites import DualTying
+from ..posteriors.dual_sites_pass import factors
 from ..posteriors.gaussian_factor import GaussianFactor
 from ..records import replace
 from ..records.inducing_sets import naming_repeated

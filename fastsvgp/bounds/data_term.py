@@ -12,6 +12,7 @@ from ..check import weights as weighing
 from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods.layout import laid_out, stacked
 from ..posteriors.base import SUMS
+from ..records import plus, restricted
 from ..runtime import tuning
 from .gradient_sums import scaled
 from .model_kinds import kind_of
@@ -100,6 +101,32 @@ def with_sums(model, need, gradient=True):
     if sums and (not gradient or likelihood.of_variances(0.0) is not None):
         return *need, SUMS
     return need
+
+
+def accumulate_bound(model, layer, batch, wrt, inputs=False, with_kl=True, sums=False):
+    """Compute ``(value, grad)``, and X_bar with ``inputs``, through a pass of a layer.
+
+    batch : Batch; all arguments are checked already
+    sums : whether the pass may omit variances
+    """
+    value, likelihood_bar, X_bars, scale = None, None, [], batch.scale
+    for part in sweep(model, layer, batch.X, batch.Y, scale, batch.rng, weights=batch.weights):
+        value, likelihood_bar = plus(part.ell, value), plus(part.likelihood_bar, likelihood_bar)
+        X_bars.append(layer.pull(part.rows, part.f_bar))
+        del part  # the next chunk reuses its memory
+    value = 0.0 if value is None else value
+    if sums and (rest := rest_of_variances(layer)):
+        value += rest
+        likelihood_bar = plus(model.likelihood.of_variances(rest), likelihood_bar)
+    if with_kl:
+        value = less_kl(value, layer, scale)
+    bars = layer.finish(-scale.kl if with_kl else 0.0) if wrt else None
+    value = check.result(value, model, leave=True)
+    grad = kind_of(model).gradient(model, bars, likelihood_bar)
+    value, grad = scale.all_reduce_gradient(value, restricted(grad, wrt))
+    if not inputs:
+        return value, grad
+    return value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)
 
 
 def pulled(model, layer, batch):

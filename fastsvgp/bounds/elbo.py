@@ -17,7 +17,7 @@ from ..distributed.data_scale import DataScale
 from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
-from ..records import plus, record, restricted, tree_map
+from ..records import record, restricted, tree_map
 from ..records.typed import (
     Array,
     ArrayLike,
@@ -33,7 +33,7 @@ from ..records.typed import (
 )
 from ..runtime.edge import public_call
 from . import small_step
-from .data_term import Batch, bound_of, less_kl, rest_of_variances, sweep, with_sums
+from .data_term import Batch, accumulate_bound, bound_of, with_sums
 from .model_kinds import KINDS, ModelKind, kind_of
 from .posterior_passes import begin_pass
 
@@ -427,29 +427,3 @@ def value_and_grad(model, X, Y, scale, *, weights, wrt=None, inputs=False, with_
     need = with_sums(model, need) if sums else need
     layer = kind.begin(model, dtype, len(X), need, **options)
     return accumulate_bound(model, layer, batch, wrt, inputs, with_kl, sums)
-
-
-def accumulate_bound(model, layer, batch, wrt, inputs=False, with_kl=True, sums=False):
-    """Compute ``(value, grad)``, and X_bar with ``inputs``, through a pass of a layer.
-
-    batch : Batch; all arguments are checked already
-    sums : whether the pass may omit variances
-    """
-    value, likelihood_bar, X_bars, scale = None, None, [], batch.scale
-    for part in sweep(model, layer, batch.X, batch.Y, scale, batch.rng, weights=batch.weights):
-        value, likelihood_bar = plus(part.ell, value), plus(part.likelihood_bar, likelihood_bar)
-        X_bars.append(layer.pull(part.rows, part.f_bar))
-        del part  # the next chunk reuses its memory
-    value = 0.0 if value is None else value
-    if sums and (rest := rest_of_variances(layer)):
-        value += rest
-        likelihood_bar = plus(model.likelihood.of_variances(rest), likelihood_bar)
-    if with_kl:
-        value = less_kl(value, layer, scale)
-    bars = layer.finish(-scale.kl if with_kl else 0.0) if wrt else None
-    value = check.result(value, model, leave=True)
-    grad = kind_of(model).gradient(model, bars, likelihood_bar)
-    value, grad = scale.all_reduce_gradient(value, restricted(grad, wrt))
-    if not inputs:
-        return value, grad
-    return value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)

@@ -5,7 +5,7 @@ t-SVGP, equations 18, 20. With Lam = L^-1 Kuf over all data, q(u') = N(B^-1 t, B
     A = Lam diag(lambda_2) Lam',    t = Lam lambda_1.
 
 The bound is that of this q(u). With the sites held fixed, it depends on the hyperparameters through
-Lam: with A_bar, g = t_bar as in ``posteriors.dual_sites``,
+Lam: with A_bar, g = t_bar as in ``posteriors.dual_sites_pass``,
 
     Lam_bar       = that of the marginals + g lambda_1' + 2 A_bar Lam diag(lambda_2)
     lambda_1_bar  = Lam' g,    lambda_2_bar = diag(Lam' A_bar Lam)

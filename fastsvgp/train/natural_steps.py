@@ -3,7 +3,7 @@
 The whitened state is cached between steps, and Lam if a step takes all data.
 
 With u = L u', L = chol(Kuu), q(u') = N(m, B^-1) and B = I + A, m = B^-1 t, a step of size r is
-(``posteriors.dual_sites``)
+(``posteriors.dual_sites_pass``)
 
     A <- (1 - r) A - r G_2,    t <- (1 - r) t + r (Lam a - G_2 m),    G_2 = Lam diag(2 b) Lam'
 

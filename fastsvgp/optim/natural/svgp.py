@@ -3,8 +3,15 @@
 from typing import Any, Unpack
 
 from ... import check
-from ...bounds.data_term import Batch, bound_of, less_kl, pulled, with_sums
-from ...bounds.elbo import SVGP, accumulate_bound, value_and_grad
+from ...bounds.data_term import (
+    Batch,
+    accumulate_bound,
+    bound_of,
+    less_kl,
+    pulled,
+    with_sums,
+)
+from ...bounds.elbo import SVGP, value_and_grad
 from ...bounds.posterior_passes import layer_pass
 from ...bounds.shared_pass import SharedLayerPass
 from ...check import weights as weighing
