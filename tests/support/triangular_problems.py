@@ -59,7 +59,7 @@ def definition(L, W, B, bar, C, w, square):
         V, -np.tril(S @ transposed(V)), np.tril(S),
         inverse, -np.tril(transposed(inverse) @ np.tril(square) @ transposed(inverse)),
         np.tril(transposed(L) @ L), np.tril(transposed(L) @ (w[:, None] * L)), np.tril(L @ square),
-        L @ np.tril(W), np.tril((square + transposed(square)) @ L),
+        L @ np.tril(W),
         np.tril(B @ transposed(C)), np.tril(square + B @ transposed(C)),
         np.tril(solved(L, np.tril(W), True)), np.tril(L @ transposed(np.tril(W))),
         np.tril(square + L @ transposed(np.tril(W))),
