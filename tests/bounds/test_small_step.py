@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from support.gp_problems import lower_factor
 from support.rank_problems import on_ranks
 
 import fastsvgp as fs
@@ -21,7 +22,7 @@ each_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
 
 def problem(rng, covariance=fs.RBF, M=6, N=9, D=2, shared=False, dtype="float64"):
     lengthscales = 1.1 if shared else np.linspace(0.8, 1.6, D).astype(dtype)
-    W = np.tril(0.3 * rng.standard_normal((M, M))) + np.eye(M)
+    W = lower_factor(rng, M)
     q = fs.Whitened(rng.standard_normal(M).astype(dtype), W.astype(dtype))
     Z = 2 * rng.standard_normal((M, D)).astype(dtype)
     X, Y = rng.standard_normal((N, D)).astype(dtype), rng.standard_normal(N).astype(dtype)
