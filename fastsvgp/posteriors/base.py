@@ -142,6 +142,7 @@ class Pass:
 
     clamped : number of marginal variances so far that rounding drove below eps kff and that were
         raised to it
+
     omits : whether ``project`` may leave out what q(u) adds to variances: see ``SUMS``
 
     Examples
