@@ -100,6 +100,19 @@ def test_gradients_of_several_outputs(rng, omitted, monkeypatch, kind, P, wrt):
     assert len(omitted) == 2
 
 
+@pytest.mark.parametrize("P", [None, 2])
+@pytest.mark.parametrize("wrt", [(), ("likelihood",), ("posterior.mean",), ("mean", "likelihood")])
+def test_a_gradient_without_sums_takes_all_variances(rng, omitted, wrt, P):
+    model, X, Y = problem(rng, P)
+    model = fs.replace(model, mean=fs.ConstantMean(0.3))
+    value, grad = fs.elbo_and_grad(model, X, Y, wrt=wrt)
+    assert not omitted
+    np.testing.assert_allclose(value, fs.elbo(model, X, Y), rtol=1e-12)
+    whole = fs.elbo_and_grad(model, X, Y)[1]
+    if "likelihood" in wrt:
+        np.testing.assert_allclose(grad.likelihood.variance, whole.likelihood.variance, rtol=1e-10)
+
+
 def test_a_gradient_that_no_sum_determines(rng, omitted):
     """The noise variance of ``KnownNoise`` needs each variance."""
     model, X, Y = problem(rng, 3, "known")

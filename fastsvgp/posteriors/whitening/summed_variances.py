@@ -29,13 +29,15 @@ class SummedVariances:
         """
         if not self.can_omit or SUMS not in self.need or type(self.L) is not np.ndarray:
             return False
+        if not (self.sum_trils or self.need_Kuu):  # there are no sums
+            return False
         P, M = self.means.shape
         pays = 4 * columns > 5 * M and M * M * columns > SUMMED_FROM
         if not self.keeps_V:
             return pays
         # only sums of common cotangents do without V; from three outputs on they need W W' anyway
         common = P > 2 and self.need_Kuf and M * M * columns >= common_cotangents.LEAST
-        return (P > 1 and pays or common) and (self.sum_trils or self.need_Kuu)
+        return P > 1 and pays or common
 
     def of_omitted_variances(self):
         total = self.settled
