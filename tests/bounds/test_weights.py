@@ -15,6 +15,7 @@ from support.data_weights import (
     summed,
     without,
 )
+from support.gp_problems import spread
 from support.posterior_problems import EVERY, JITTER, PAIRS, ROWS
 
 import fastsvgp as fs
@@ -140,7 +141,7 @@ def test_single_precision(rng, name):
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("name", EVERY)
 def test_every_posterior(rng, name, outputs):
-    Z = rng.uniform(-2, 2, (M, D))
+    Z = spread(rng, M, D)
     inducing = fs.InducingPair(Z[:4].copy(), Z[4:].copy()) if name in PAIRS else Z
     covariance = fs.Matern52(1.2, np.ones(D))
     q = EVERY[name].make(rng, covariance.Kuu(inducing) + JITTER * np.eye(M), outputs)
@@ -182,7 +183,7 @@ def test_on_blocks(rng, columns):
 
 
 def test_the_direction_of_the_likelihood_form(rng):
-    Z, covariance = rng.uniform(-2, 2, (M, D)), fs.RBF(1.2, np.ones(D))
+    Z, covariance = spread(rng, M, D), fs.RBF(1.2, np.ones(D))
     q = ROWS["relaxed"].make(rng, covariance.Kuu(Z) + JITTER * np.eye(M), ())
     model = fs.SVGP(covariance, Z, q, fs.Gaussian(0.3))
     (w, rows), X, Y = counts(rng), rng.uniform(-2, 2, (B, D)), rng.standard_normal(B)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.data_weights import B, D, M, assert_close, counts, each, problem, without
 from support.deep_problems import draws_for, problem as deep_problem
-from support.gp_problems import lower_factor
+from support.gp_problems import lower_factor, spread
 from support.posterior_problems import JITTER
 
 import fastsvgp as fs
@@ -37,7 +37,7 @@ def test_natural_steps(rng, name):
 @pytest.mark.parametrize("P", [None, 3])
 @pytest.mark.parametrize("sets", [1, 2])
 def test_collapsed_bounds(rng, sets, P):
-    Z, X = rng.uniform(-2, 2, (M, D)), rng.uniform(-2, 2, (B, D))
+    Z, X = spread(rng, M, D), rng.uniform(-2, 2, (B, D))
     Y, (w, rows) = rng.standard_normal((B,) if P is None else (B, P)), counts(rng)
     Y[w == 0] = np.nan
     fields = {
@@ -75,7 +75,7 @@ def test_collapsed_bounds(rng, sets, P):
 
 
 def test_a_natural_step_of_one_lands_on_the_weighted_optimum(rng):
-    sgpr = fs.SGPR(fs.RBF(1.2, np.ones(D)), rng.uniform(-2, 2, (M, D)), 0.3)
+    sgpr = fs.SGPR(fs.RBF(1.2, np.ones(D)), spread(rng, M, D), 0.3)
     X, Y, w = rng.uniform(-2, 2, (B, D)), rng.standard_normal(B), rng.gamma(1.0, 1.0, B)
     best = fs.optimal_svgp(sgpr, X, Y, weights=w)
     start = fs.replace(best, posterior=fs.Whitened(np.zeros(M), np.eye(M)))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.gp_problems import lower_factor
+from support.gp_problems import lower_factor, spread
 
 import fastsvgp as fs
 from fastsvgp.likelihoods import layout
@@ -80,7 +80,7 @@ each = pytest.mark.parametrize("name", TABLE)
 def problem(rng, name="gaussian"):
     """``(model, X, Y)``."""
     likelihood, targets, outputs, _ = TABLE[name]
-    covariance, Z = fs.RBF(1.3, np.array([0.9, 1.2])), rng.uniform(-2, 2, (M, D))
+    covariance, Z = fs.RBF(1.3, np.array([0.9, 1.2])), spread(rng, M, D)
     posterior = fs.Whitened(
         0.3 * rng.standard_normal((*outputs, M)), lower_factor(rng, *outputs, M, off=0.1)
     )

@@ -119,6 +119,15 @@ class Problem(NamedTuple):
         return gp.gaussian_expectation(self.y, self.noise, mean, var)
 
 
+def spread(rng, n, D):
+    """Return random points (n, D) in [-2, 2], no two of which are close in any coordinate.
+
+    With near points Kuu is ill-conditioned, and differences of a bound lose digits.
+    """
+    cells = np.stack([rng.permutation(n) for _ in range(D)], axis=1)
+    return -2 + 4 * (cells + rng.uniform(0.25, 0.75, (n, D))) / n
+
+
 def lower_factor(rng, *shape, off=0.3):
     """Return random lower factors, with diagonals in (0.4, 1.2) and entries of size ``off``."""
     M = shape[-1]
