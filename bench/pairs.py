@@ -1,4 +1,4 @@
-"""Time the ways that are taken for some models against the general ones, in pairs.
+"""Time special-case code paths against the general ones, in pairs.
 
     python bench/pairs.py               # writes bench/results/pairs.md
     python bench/pairs.py --repeats 5 --out FILE

@@ -39,7 +39,7 @@ def outputs_flops(M, B, P):
     """Return the flops of a whitened step of P outputs with Gaussian noise, and all gradients.
 
     It solves with L on both sides; the rest is one Gram matrix and one product for all, and M x M
-    products of each output: see ``posteriors.whitening.common_cotangents``.
+    products of each output, of which this counts the least: ``whitening.common_cotangents``.
     """
     return 5 * M**2 * B + (P + 8 / 3) * M**3
 

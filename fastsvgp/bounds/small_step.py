@@ -2,10 +2,10 @@
 
 At M = 20 the arithmetic of a step takes 50 us, and the passes of a layer, which serve every
 covariance, posterior and likelihood, take 200 us. So the commonest model has a way of its own: one
-whitened posterior, a stationary covariance of arrays, and Gaussian noise. Of the time of the
-passes a step then takes 0.45 at (M, B) = (4, 8), 0.49 at (20, 100), 0.65 at (100, 256), 0.77 at
-(256, 1024), on two threads; with more rows and on one thread the long form of the passes is as
-fast.
+whitened posterior, a stationary covariance of arrays, and Gaussian noise. It takes half of the time
+of the passes at (M, B) = (4, 8) and (20, 100), three quarters from (100, 256) to (256, 1024) on two
+threads (bench/results/pairs.md). With more rows, and on one thread, the long form of the passes is
+as fast.
 """
 
 import numpy as np

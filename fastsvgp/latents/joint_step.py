@@ -123,7 +123,8 @@ class JointPass(LatentPass):
             own = self._precision(number, p, step_size)
             work = self.passes[number].work
             R[span, span] = precisions[number][p] = own
-            right[span, 0] = step_size * (work.Lam_a[p] - work.means[p])
+            Lam_a, _ = work.natural_sums()
+            right[span, 0] = step_size * (Lam_a[p] - work.means[p])
         for (k, other, *_), cross in zip(self._pairs, self._cross, strict=True):
             if k in spans:
                 same = self._places[k][0] == self._places[other][0]
@@ -139,7 +140,8 @@ class JointPass(LatentPass):
     def _precision(self, number, p, step_size):
         """g (I - G_ll) + (1 - g) S_l^-1 of one latent function."""
         work = self.passes[number].work
-        precision = np.multiply(kernels.symmetrise(work.G[p]), -step_size)
+        _, G = work.natural_sums()
+        precision = np.multiply(kernels.symmetrise(G[p]), -step_size)
         precision.reshape(-1)[:: len(precision) + 1] += step_size
         if step_size != 1:
             precision += (1 - step_size) * kernels.cholesky_inverse(work.trils[p])

@@ -50,8 +50,8 @@ class Likelihood:
 
     # whether log p(y | f) is concave in f for every y; bounds from samples require this
     log_concave: ClassVar[bool] = False
-    # whether E_q(f)[log p(y | f)] is linear in f.var, with slopes that do not depend on q(f):
-    # natural steps then need no single variance
+    # whether E_q(f)[log p(y | f)] is linear in f.var, with slopes that do not depend on q(f): then
+    # bounds take sums of variances. A subclass with an expectation of its own sets it again
     linear_in_var: ClassVar[bool] = False
     samples: ClassVar[bool] = False  # whether ``expected_log_prob`` draws random numbers
     # whether targets are ordered whole numbers: their distribution function is then a step function
@@ -67,6 +67,11 @@ class Likelihood:
     unit_columns: ClassVar[tuple[float, ...]] = ()
     # static field: (whether a value is valid, description of valid values)
     settings: ClassVar[dict[str, tuple[Callable[[float], bool], str]]] = {}
+
+    def __init_subclass__(cls):
+        super().__init_subclass__()
+        if "expected_log_prob" in vars(cls) and "linear_in_var" not in vars(cls):
+            cls.linear_in_var = False
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         """Sum E_q(f)[log p(y | f)] over the data, and differentiate the sum.

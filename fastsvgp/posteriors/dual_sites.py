@@ -1,8 +1,6 @@
 """t-SVGP: q(u) is the prior times Gaussian sites, tied by their projections to u.
 
-``dual_sites_pass`` has the derivation. Source: Adam et al., "Dual Parameterization of Sparse
-Variational Gaussian Processes" (2021), section 4, equations 21 to 24. docs/dual.md compares the
-bounds of both tyings while the sites are fixed and the prior moves.
+``dual_sites_pass`` has the derivation and its source.
 """
 
 from typing import ClassVar

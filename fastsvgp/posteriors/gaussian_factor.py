@@ -9,6 +9,7 @@ from .whitening import (
     GramWhitenedPass,
     LongWhitenedPass,
     SmallWhitenedPass,
+    sums_pay,
 )
 
 LONG_FROM = 4  # data per inducing input and output
@@ -32,7 +33,8 @@ class GaussianFactor(Posterior):
     def start_from(self, prior, columns=0, need=()):
         """Begin a pass in the form that is fastest for what will be pulled."""
         size, needs_Kuf = self.mean.size, wanted(need, "Kuf", "blocks")
-        many = 2 if SUMS in need else MANY
+        summed = SUMS in need and sums_pay(prior.Kuu, columns)
+        many = 2 if summed else MANY
         if needs_Kuf and SmallWhitenedPass.suits(self, prior, columns):
             form = SmallWhitenedPass
         elif needs_Kuf and columns > LONG_FROM * size and size < many * self.mean.shape[-1]:

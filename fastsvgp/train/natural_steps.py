@@ -106,9 +106,10 @@ def natural_steps(
 
     Notes
     -----
-    A step takes (1 + 2 P) M^2 B + P M^3 flops, with Gaussian noise (1 + P) M^2 B + 4/3 P M^3 if B
-    exceeds 5/4 M; after the first M^2 B fewer on all rows. The call takes up to (1/3 + 4 P) M^3
-    more. On a device a step makes two copies to the host, three with ``monotone``.
+    A step takes (1 + 2 P) M^2 B + P M^3 flops, with Gaussian noise (1 + P) M^2 B + 4/3 P M^3 for
+    long batches on the CPU (B > 5/4 M and M^2 B > 1e7); after the first M^2 B fewer on all rows.
+    The call takes up to (1/3 + 4 P) M^3 more. On a device a step makes two copies to the host,
+    three with ``monotone``.
 
     Examples
     --------

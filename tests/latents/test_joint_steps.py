@@ -21,6 +21,7 @@ from support.latent_problems import (
 import fastsvgp as fs
 from fastsvgp.latents.model import layers_of
 from fastsvgp.optim.natural.backtracking import NaturalStepInfo
+from fastsvgp.posteriors.whitening import common_cotangents
 
 GAUSSIAN = "lmc", "separate", "icm", "pairs"
 rising = pytest.mark.parametrize("name", [*STEPPING, "pairs", "sites", "dispersed", "images"])
@@ -83,6 +84,27 @@ def test_a_step_of_one_with_gaussian_noise_is_the_optimum(rng, layers, of_mixing
     assert gradient_of_q(stepped, X, Y, jitter=JITTER) < 1e-9 * max(1, before)
     again, info = fs.natural_step(stepped, X, Y, step_size=1.0, jitter=JITTER, monotone=True)
     assert fs.elbo(again, X, Y, jitter=JITTER) == pytest.approx(info.value, rel=1e-12)
+
+
+@pytest.mark.parametrize("least", [0, 4 * 4 * 13])
+def test_functions_with_common_cotangents(rng, monkeypatch, tune, least):
+    """Three functions of a layer; chunks of 14, 14 and 12 rows: all common, or the first two."""
+    latents = (layer(rng, "whitened", (3,), M=4),)
+    model = fs.MultiGP(latents, fs.Gaussian(0.2), mixing(rng, 4, 3))
+    X, Y = rng.uniform(-2, 2, (40, D)), rng.standard_normal((40, 4))
+    due, _ = fs.natural_step(model, X, Y, step_size=0.6, jitter=JITTER)
+    taken, plain = [], common_cotangents.CommonSums.add_gram
+    monkeypatch.setattr(common_cotangents, "LEAST", least)
+    monkeypatch.setattr(
+        common_cotangents.CommonSums,
+        "add_gram",
+        lambda sums, *args: (taken.append(0), plain(sums, *args)),
+    )
+    tune(bound_chunk_numbers=14 * 4, bound_chunk_columns=14)
+    stepped, info = fs.natural_step(model, X, Y, step_size=0.6, jitter=JITTER)
+    assert len(taken) == (2 if least else 3)
+    assert info.value == pytest.approx(fs.elbo(model, X, Y, jitter=JITTER), rel=1e-12)
+    assert_records_close(stepped, due)
 
 
 @pytest.mark.parametrize("name", ["lmc", "icm", "separate", "pairs"])

@@ -160,6 +160,25 @@ def test_likelihoods_that_are_linear_in_the_variances(rng, omitted, likelihood, 
     np.testing.assert_array_equal(of_f[0][1].var, of_f[1][1].var)
 
 
+@fs.record
+class Tempered(fs.Gaussian):
+    """Gaussian noise with an expectation that is not linear in the variances."""
+
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+        ell, bars, _ = super().expected_log_prob(Y, f, weights=weights)
+        ell -= np.sum(f.var**2)
+        bars = fs.Marginals(bars.mean, bars.var - 2 * f.var)
+        return ell, bars, Tempered(np.zeros_like(f.mean[0]))
+
+
+def test_a_subclass_with_an_expectation_of_its_own_is_not_linear(rng, omitted):
+    model, X, Y = problem(rng)
+    model = fs.replace(model, likelihood=Tempered(0.2))
+    _, info = fs.natural_step(model, X, Y, step_size=0.1)
+    assert not omitted and fs.Gaussian.linear_in_var
+    np.testing.assert_allclose(info.value, fs.elbo(model, X, Y), rtol=1e-12)
+
+
 def test_other_likelihoods_and_short_batches_take_all_variances(rng, omitted):
     model, X, Y = problem(rng)
     poisson = fs.replace(model, likelihood=fs.Poisson())

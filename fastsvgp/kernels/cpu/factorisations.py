@@ -124,7 +124,7 @@ def cholesky_of_inverse(A, jitter=0.0):
     # A is transposed, because its lower triangle is the one that is read.
     def one(A, W):
         R = scratch.empty(A.shape, A.dtype)
-        _turned(A, R)
+        _turned(matrix(A), R)
         info = _factorised(R, jitter)
         if not info:
             blocked.inverse(R)

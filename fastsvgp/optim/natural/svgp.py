@@ -75,10 +75,11 @@ def natural_step(
 
     Notes
     -----
-    3 M^2 B + 5/3 M^3 flops per output. With Gaussian noise 2 M^2 B + 2 M^3, if B exceeds 5/4 M: a
-    data term that is linear in the variances needs only their sum. On a device two copies to the
-    host: the value, and whether the precisions of all outputs are positive definite (for each size
-    tried). Source: Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
+    3 M^2 B + 5/3 M^3 flops per output. With Gaussian noise 2 M^2 B + 2 M^3 for long batches on the
+    CPU (B > 5/4 M and M^2 B > 1e7): a data term that is linear in the variances needs only their
+    sum. On a device two copies to the host: the value, and whether the precisions of all outputs
+    are positive definite (for each size tried). Source: Hensman et al. 2013; Salimbeni,
+    Eleftheriadis and Hensman 2018.
 
     Examples
     --------

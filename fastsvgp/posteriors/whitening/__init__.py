@@ -44,12 +44,13 @@ to 5e9: the error of L dominates.
 
 Outputs whose cotangents are multiples of one row share products: ``common_cotangents``.
 
-*Sums of variances*: natural steps need Lam a and G, but of the variances only what the data term
-takes. Where that is linear in them with slopes b, as with Gaussian noise,
+*Sums of variances*: natural steps, and gradients of several outputs, need Lam a and sums as G, but
+of the variances only what the data term takes. If that is linear in them with slopes b, as with
+Gaussian noise,
 
     sum_n b_n var_n = sum_n b_n (kff_n - |lam_n|^2) + tr(W W' G) / 2,
 
-so W W' (M^3 / 3) takes the place of V (M^2 B): ``Pass.omit_variances``.
+so W W' (M^3 / 3) takes the place of V (M^2 B): ``summed_variances``.
 
 If ``kernels.prefers_inverse``, products with an explicit L^-1 (M^3 / 3) replace the solves with L.
 """
@@ -58,6 +59,7 @@ from .base import BatchWhitenedPass, WhitenedPass
 from .gram import GramWhitenedPass
 from .long import LongWhitenedPass
 from .small import SmallWhitenedPass
+from .summed_variances import sums_pay
 
 __all__ = [
     "BatchWhitenedPass",
@@ -65,4 +67,5 @@ __all__ = [
     "LongWhitenedPass",
     "SmallWhitenedPass",
     "WhitenedPass",
+    "sums_pay",
 ]

@@ -32,12 +32,12 @@ class Rows(NamedTuple):
 class Residuals:
     """Residuals of a chunk of rows: Lam (M, N), which ``pull`` can overwrite if ``owns``, and V.
 
-    V is (M, N) per output, E in the long form. Without ``keeps_V`` it is not read. None: variances
-    were omitted.
+    V is (M, N) per output, E in the long form, or None per output without ``keeps_V``. V itself is
+    None if variances were omitted.
     """
 
     Lam: Any
-    V: list
+    V: list | None
     owns: bool
 
 

@@ -7,7 +7,8 @@ H = sum_p c_p (W_p W_p' - I) the sums of the Gram form are
     Lam_bar = sum_p m_p a_p' + (H Lam) * 2w,
     W_bar_p = c_p tril(Gamma W_p),    C = sum_p m_p (Lam a_p)' + H Gamma.
 
-P outputs so take 3 M^2 B and (P + 1) M^3 in the place of 2 P M^2 B, and 5/3 P M^3 in the Gram form.
+P outputs so take 3 M^2 B and (4/3 P + 1) M^3 in the place of 2 P M^2 B, and 5/3 P M^3 in the Gram
+form. (P + 1) M^3 would do: full products with a triangular factor run faster than halves of them.
 If only the sum of the variances is needed (``summed_variances``), the factors add
 tr(sum_p c_p W_p W_p' Gamma) / 2 to it, so the products W_p' Lam, P M^2 B, are not needed either.
 """

@@ -11,31 +11,37 @@ from .common_cotangents import inner
 SUMMED_FROM = 1e7  # M^2 N
 
 
+def sums_pay(Kuu, columns):
+    """Return whether W W' takes less time than W' Lam with this many columns.
+
+    At the least sizes natural steps take 0.91 to 0.97 of the time (bench/results/pairs.md); at
+    (M, B) = (20, 100) they would take 1.05.
+    """
+    M = len(Kuu)
+    return type(Kuu) is np.ndarray and 4 * columns > 5 * M and M * M * columns > SUMMED_FROM
+
+
 class SummedVariances:
     """Mixin of the whitened passes.
 
     omits : whether chunks get the variances given u = L m, if all of these exceed rounding
-    settled : b |V|^2 of chunks that their sums leave out, less that of chunks counted twice
+    settled : correction to the total: plus the chunks that the sums leave out, minus those counted
+        twice
     """
 
     can_omit, settled = True, 0.0
 
     def _omits(self, columns):
-        """Return whether W W' is to take the place of W' Lam, for all ``columns`` in total.
-
-        Of the time with all variances a natural step takes 0.96 at (256, 400), 0.89 at (512, 1024),
-        0.78 at (256, 8192), there 0.35 for ten outputs, but 1.05 at (20, 100). With all gradients a
-        step of ten outputs takes 0.55 at (100, 256), 0.65 at (512, 1024), 0.41 at (256, 8192).
-        """
+        """Return whether W W' is to take the place of W' Lam, for all ``columns`` in total."""
         if not self.can_omit or SUMS not in self.need or type(self.L) is not np.ndarray:
             return False
         if not (self.sum_trils or self.need_Kuu):  # there are no sums
             return False
-        P, M = self.means.shape
-        pays = 4 * columns > 5 * M and M * M * columns > SUMMED_FROM
+        pays = sums_pay(self.L, columns)
         if not self.keeps_V:
             return pays
         # only sums of common cotangents do without V; from three outputs on they need W W' anyway
+        P, M = self.means.shape
         common = P > 2 and self.need_Kuf and M * M * columns >= common_cotangents.LEAST
         return P > 1 and pays or common
 

@@ -60,19 +60,22 @@ def each_into(f, A):
     factors of ten matrices of 100 to 512 rows take 0.4 to 0.9 of the time on two threads.
     """
     out = scratch.empty(A.shape, A.dtype)
+    if not A.size:
+        return out, []
     sources, outs = flat(A, 2), flat(out, 2)
     returned = [None] * len(sources)
-
-    def some(start, stop):
-        for i in range(start, stop):
-            returned[i] = f(sources[i], outs[i])
-
     if len(sources) < 2 * get_num_threads():
-        some(0, len(sources))
+        _each_of(0, len(sources), f, sources, outs, returned)
     else:
-        work = A.size * A.shape[-1] / 3
-        over_rows(some, len(sources), work, chunks=len(sources), products=True)
+        work, parts = A.size * A.shape[-1] / 3, len(sources)
+        args = f, sources, outs, returned
+        over_rows(_each_of, parts, work, *args, chunks=parts, products=True)
     return out, returned
+
+
+def _each_of(start, stop, f, sources, outs, returned):
+    for i in range(start, stop):
+        returned[i] = f(sources[i], outs[i])
 
 
 def _stacked(results, batch):

@@ -87,7 +87,7 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS, pro
 
     Parameters
     ----------
-    kernel : njit(nogil=True) function
+    kernel : njit(nogil=True) function, or one that spends its time in such functions
         Ranges write to disjoint places, or return partial sums.
     rows : int
     work : float
