@@ -56,8 +56,8 @@ def each(f, *operands):
 def each_into(f, A):
     """Call ``f(matrix, out)`` on each matrix of ``A``; return the outs, and what ``f`` returned.
 
-    Many matrices are shared out to our threads, and BLAS uses one in each: products, inverses and
-    factors of ten matrices of 100 to 512 rows take 0.4 to 0.9 of the time on two threads.
+    Many matrices are shared out to our threads, and BLAS uses one in each: it gains little from
+    several threads inside a factor or an inverse.
     """
     out = scratch.empty(A.shape, A.dtype)
     if not A.size:
