@@ -158,13 +158,14 @@ def markdown(table):
     return "\n".join([lines[0], "|" + " --- |" * len(table[0]), *lines[1:]])
 
 
-def document(data, name, command, device=None, failed=()):
+def document(data, name, command, device=None, failed=(), runs=1):
     """Return the file of a table.
 
     ``data`` is the JSON of pytest-benchmark; ``failed`` names missing rows and their reasons.
     """
     words = DEVICE if device else OF_TABLE.get(name, HOST)
-    legend = textwrap.fill(" ".join([words.strip(), ERROR]), 130)
+    chosen = [f"Each row is of that of {runs} runs in which its floor was lowest."] * (runs > 1)
+    legend = textwrap.fill(" ".join([words.strip(), ERROR, *chosen]), 130)
     packages = *PACKAGES, *PEERS.get(name, ())
     head = header(
         command, packages, device=device, blas=data.get("machine_info", {}).get("computing")

@@ -205,6 +205,27 @@ def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_quietest_run_of_each_row(bench, monkeypatch, tmp_path):
+    """The floor decides, whatever the time of the row; what failed once is named."""
+    measure = bench("measure")
+
+    def run(*floors_and_times):
+        rows = [
+            {"name": f"bench_{i}", "stats": {"median": time}, "extra_info": {"floor": floor}}
+            for i, (floor, time) in enumerate(floors_and_times)
+        ]
+        return {"benchmarks": rows}, ["2: late"] * (len(rows) == 2)
+
+    runs = [run((1.0, 3.0), (4.0, 8.0)), run((2.0, 2.0), (2.0, 9.0), (1.0, 1.0))]
+    monkeypatch.setattr(measure, "measured", lambda *call: runs.pop())
+    monkeypatch.setattr(measure, "test", lambda files: None)
+    with pytest.raises(SystemExit, match="^missing rows: 2: late$"):
+        measure.main(["step", "--runs", "2", "--results", str(tmp_path)])
+    text = (tmp_path / "step.md").read_text(encoding="utf-8")
+    assert "| 0 | 3 s | 1 s |" in text and "| 1 | 9 s | 2 s |" in text and "| 2 |" not in text
+    assert "that of 2 runs" in " ".join(text.split())
+
+
 def test_failing_rows_are_reported(bench, tmp_path, monkeypatch):
     """Run a real file with one correct row and one wrong row."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
