@@ -154,7 +154,7 @@ def test(files):
 
 
 def quietest(runs):
-    """Return the data with each row of its run with the lowest floor, and the rows that failed once.
+    """Return each row of its run with the lowest floor, and the rows that failed in any run.
 
     The time of the row itself decides nothing, unless it has no floor.
     """
