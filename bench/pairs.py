@@ -26,17 +26,20 @@ from fastsvgp.posteriors.whitening import common_cotangents, summed_variances  #
 ABOUT = "Medians; float64, D = 8, Gaussian noise. Ratio: the median of those of neighbouring calls."
 TITLES = {
     "compiled": "A step of a small whitened model in three compiled calls, against the passes",
+    "natural": "A natural step of a small whitened model in compiled calls, against the passes",
     "common": "A step of P whitened outputs: sums for all, against products of each",
     "summed": "A natural step: the sum of the variances, against each of them",
 }
 # what switches the way off, and its sizes M, B, P
 SWITCHES = {
     "compiled": (small_step, "MOST", 0),
+    "natural": (small_step, "MOST", 0),
     "common": (common_cotangents, "LEAST", np.inf),
     "summed": (summed_variances, "SUMMED_FROM", np.inf),
 }
 SIZES = {
     "compiled": ((4, 8, 1), (20, 100, 1), (100, 256, 1), (200, 1000, 1), (256, 1024, 1)),
+    "natural": ((4, 8, 1), (20, 100, 1), (100, 256, 1), (150, 600, 1)),
     "common": ((100, 500, 3), (512, 1024, 10), (256, 8192, 10)),
     "summed": ((256, 400, 1), (512, 1024, 1), (1000, 2000, 1), (256, 8192, 1), (256, 8192, 10)),
 }
@@ -51,7 +54,7 @@ def call_of(way, M, B, P):
         Y, q = rng.standard_normal((B, P)), fs.Whitened(rng.standard_normal((P, M)), trils)
     covariance = fs.RBF(p["variance"], p["lengthscales"])
     model = fs.SVGP(covariance, p["Z"], q, fs.Gaussian(p["noise"]))
-    if way == "summed":
+    if way in ("summed", "natural"):
         return lambda: fs.natural_step(model, X, Y, step_size=0.5)
     return lambda: fs.elbo_and_grad(model, X, Y)
 

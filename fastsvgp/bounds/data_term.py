@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check
-from ..check import weights as weighing
 from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods.layout import laid_out, stacked
 from ..posteriors.base import SUMS
@@ -25,16 +24,6 @@ def chunk_numbers(like):
         now.bound_chunk_numbers if type(like) is np.ndarray else now.bound_chunk_numbers_on_device
     )
     return numbers, now.bound_chunk_columns
-
-
-def bound_of(model, X, Y, scale, *, weights, jitter, rng, **random):
-    """Compute ``elbo`` with a ``DataScale``."""
-    kind = kind_of(model)
-    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
-    layer = kind.begin(model, dtype, jitter=jitter, rng=rng, **random)
-    parts = sweep(model, layer, X, Y, scale, rng, need=False, weights=weights)
-    data = sum(part.ell for part in parts)
-    return scale.all_reduce(check.result(less_kl(data, layer, scale), model))[0]
 
 
 def less_kl(data, layer, scale=ALL_ROWS):

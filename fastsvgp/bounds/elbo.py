@@ -33,7 +33,7 @@ from ..records.typed import (
 )
 from ..runtime.edge import public_call
 from . import small_step
-from .data_term import Batch, accumulate_bound, bound_of, with_sums
+from .data_term import Batch, accumulate_bound, less_kl, sweep, with_sums
 from .model_kinds import KINDS, ModelKind, kind_of
 from .posterior_passes import begin_pass
 
@@ -408,6 +408,20 @@ def _gradient(model, bars, likelihood_bar):
 
 
 KINDS[SVGP] = ModelKind(check.svgp, begin_pass, _gradient)
+
+
+def bound_of(model, X, Y, scale, *, weights, **options):
+    """Compute ``elbo`` with a ``DataScale``; ``options`` as of ``value_and_grad``."""
+    kind = kind_of(model)
+    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
+    batch, rng = Batch(X, Y, scale, options["rng"], weights), options["rng"]
+    if layer := small_step.sums(model, batch, **options):
+        data = layer.data
+    else:
+        layer = kind.begin(model, dtype, **options)
+        parts = sweep(model, layer, X, Y, scale, rng, need=False, weights=weights)
+        data = sum(part.ell for part in parts)
+    return scale.all_reduce(check.result(less_kl(data, layer, scale), model))[0]
 
 
 def value_and_grad(model, X, Y, scale, *, weights, wrt=None, inputs=False, with_kl=True, **options):

@@ -1,12 +1,15 @@
-"""The bound and all its gradients in three compiled calls, for small models of one kind.
+"""Bounds, gradients and natural steps of small models of one kind, in a few compiled calls.
 
 At M = 20 the arithmetic of a step takes 50 us, and the passes of a layer, which serve every
 covariance, posterior and likelihood, take 200 us. So the commonest model has a way of its own: one
-whitened posterior, a stationary covariance of arrays, and Gaussian noise. It takes half of the time
-of the passes at (M, B) = (4, 8) and (20, 100), three quarters from (100, 256) to (256, 1024) on two
-threads (bench/results/pairs.md). With more rows, and on one thread, the long form of the passes is
-as fast.
+whitened posterior, a stationary covariance of arrays, and Gaussian noise. Value and gradients take
+half of the time of the passes at (M, B) = (4, 8) and (20, 100), three quarters from (100, 256) to
+(256, 1024) on two threads; natural steps two fifths, and two thirds at (100, 256)
+(bench/results/pairs.md). With more rows, and on one thread, the long form of the passes is as fast;
+natural steps with a gradient share blocks there.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from ..records import restricted
 from .data_term import chunk_numbers
 
 MOST = 9e7  # M^2 (M + N)
+NATURAL = 2e7  # the same, for natural steps
 FEATURES = 40  # the most columns whose distances are computed by differences
 STATIONARY = frozenset((RBF, Matern12, Matern32, Matern52))
 
@@ -30,25 +34,65 @@ def bound(model, batch, wrt, with_kl, *, jitter, rng, **more):
     definite or has no jitter and marginal variances that were clamped, which a pass checks and
     reports, and for fields that do not depend on Kuu, whose gradients alone take less time there.
     """
-    if more or not (_is_plain(model, batch) and _is_small(model, batch) and _through_Kuu(wrt)):
+    kl = batch.scale.kl if with_kl else 0.0
+    if not _through_Kuu(wrt) or (arguments := _arguments(model, batch, jitter, more, MOST)) is None:
         return None
-    covariance, q, likelihood = model.covariance, model.posterior, model.likelihood
-    X, kl = batch.X, batch.scale.kl if with_kl else 0.0
-    jitter = check.jitter_amount(jitter, X.dtype)
-    if not jitter:
-        return None
-    found = kernels.whitened_step(
-        (covariance.family, covariance.variance, covariance.lengthscales), model.inducing,
-        X, batch.Y, q.mean, q.scale_tril, likelihood.variance,
-        jitter, batch.scale.factor(len(X)), -kl,
-    )  # fmt: skip
-    if found is None:
+    if (found := kernels.whitened_step(*arguments, -kl)) is None:
         return None
     data, divergence, of_covariance, Z_bar, of_q, noise_bar = found
     grad = type(model)(
-        type(covariance)(*of_covariance), Z_bar, Whitened(*of_q), Gaussian(noise_bar)
+        type(model.covariance)(*of_covariance), Z_bar, Whitened(*of_q), Gaussian(noise_bar)
     )
     return check.result(data - kl * divergence, model), restricted(grad, wrt)
+
+
+class NaturalSums(NamedTuple):
+    """What a natural step needs of a batch, with the methods of a ``Pass`` that it calls."""
+
+    data: Any
+    divergence: Any
+    Lam_a: Any
+    G: Any
+    q: Any
+
+    def kl(self):
+        return self.divergence
+
+    def natural_sums(self):
+        return self.Lam_a[None], self.G[None]
+
+    def natural_step(self, step_size):
+        return Whitened(
+            *kernels.whitened_natural_step(
+                self.q.mean, self.q.scale_tril, self.Lam_a, self.G, step_size
+            )
+        )
+
+
+def sums(model, batch, *, jitter, rng, natural=False, **more):
+    """Return the ``NaturalSums`` of a checked batch; without ``natural`` only the bound's parts.
+
+    Returns None where a pass must do it, as ``bound`` does.
+    """
+    if (arguments := _arguments(model, batch, jitter, more, NATURAL if natural else MOST)) is None:
+        return None
+    found = kernels.whitened_sums(*arguments, natural)
+    return None if found is None else NaturalSums(*found, model.posterior)
+
+
+def _arguments(model, batch, jitter, more, most):
+    """Return what describes a small model of this kind to the kernels; else None."""
+    if more or not (_is_plain(model, batch) and _is_small(model, batch, most)):
+        return None
+    X, covariance, q = batch.X, model.covariance, model.posterior
+    jitter = check.jitter_amount(jitter, X.dtype)
+    if not jitter:
+        return None
+    return (
+        (covariance.family, covariance.variance, covariance.lengthscales), model.inducing,
+        X, batch.Y, q.mean, q.scale_tril, model.likelihood.variance,
+        jitter, batch.scale.factor(len(X)),
+    )  # fmt: skip
 
 
 def _is_plain(model, batch):
@@ -62,14 +106,16 @@ def _is_plain(model, batch):
     )
 
 
-def _is_small(model, batch):
+def _is_small(model, batch, most):
     """Return whether the batch is one chunk for which passes would use an explicit L^-1."""
     M, (N, D) = model.posterior.mean.size, batch.X.shape
     numbers, columns = chunk_numbers(batch.X)
     if not (0 < N <= max(columns, numbers // M) and D <= FEATURES):
         return False
     size = M * M * (M + N)
-    return size < MOST and (size < SMALL or kernels.prefers_inverse(model.posterior.scale_tril, N))
+    return size < min(most, MOST) and (
+        size < SMALL or kernels.prefers_inverse(model.posterior.scale_tril, N)
+    )
 
 
 def _through_Kuu(wrt):

@@ -126,7 +126,9 @@ from .small_whitened import (
     whitened_cotangents as whitened_cotangents,
     whitened_kl as whitened_kl,
     whitened_marginals as whitened_marginals,
+    whitened_natural_step as whitened_natural_step,
     whitened_step as whitened_step,
+    whitened_sums as whitened_sums,
 )
 from .sparse_rows import (
     adagrad_rows as adagrad_rows,

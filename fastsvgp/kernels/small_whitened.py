@@ -1,4 +1,4 @@
-"""Fused algebra of a small whitened posterior, and its whole step, as compiled calls. CPU only."""
+"""Fused algebra of a small whitened posterior, and its whole steps, as compiled calls. CPU only."""
 
 from ..runtime.dispatch import family
 
@@ -74,4 +74,27 @@ def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar
     """
     return twin(Z=Z, X=X, Y=Y, mean=mean, tril=tril).whitened_step(
         covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar
+    )
+
+
+def whitened_sums(covariance, Z, X, Y, mean, tril, noise, jitter, factor, natural):
+    """Compute ``(data, kl, Lam_a, G)``: a bound, and with ``natural`` the sums of a natural step.
+
+    The arguments are those of ``whitened_step``; Lam_a and G those of ``whitened_cotangents``,
+    empty without ``natural``. Returns None where ``whitened_step`` does. 2 M^2 N + 2/3 M^3 flops,
+    with ``natural`` M^2 N more.
+    """
+    return twin(Z=Z, X=X, Y=Y, mean=mean, tril=tril).whitened_sums(
+        covariance, Z, X, Y, mean, tril, noise, jitter, factor, natural
+    )
+
+
+def whitened_natural_step(mean, tril, Lam_a, G, step_size):
+    """Compute ``(mean, tril)`` after a natural step of size r, from the sums Lam_a and G.
+
+    The new precision is (1 - r) (W W')^-1 + r (I - G). Raises ``NotPositiveDefinite`` where that is
+    not positive definite. The lower triangles of W and G are read. 4/3 M^3 flops.
+    """
+    return twin(mean=mean, tril=tril, Lam_a=Lam_a, G=G).whitened_natural_step(
+        mean, tril, Lam_a, G, step_size
     )

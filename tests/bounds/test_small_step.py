@@ -1,5 +1,6 @@
 """The compiled step of small models equals the pass of a layer, which serves all others."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -29,18 +30,28 @@ def problem(rng, covariance=fs.RBF, M=6, N=9, D=2, shared=False, dtype="float64"
     return fs.SVGP(covariance(1.3, lengthscales), Z, q, fs.Gaussian(0.2)), X, Y
 
 
-@pytest.fixture
-def steps(monkeypatch):
-    """Count the compiled steps that gave a result."""
-    found, compiled = [], kernels.whitened_step
+def counting(name, monkeypatch):
+    found, compiled = [], getattr(kernels, name)
 
     def counted(*args):
         result = compiled(*args)
         found.append(result is not None)
         return result
 
-    monkeypatch.setattr(kernels, "whitened_step", counted)
+    monkeypatch.setattr(kernels, name, counted)
     return found
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Count the compiled steps that gave a result."""
+    return counting("whitened_step", monkeypatch)
+
+
+@pytest.fixture
+def sums(monkeypatch):
+    """Count the compiled bounds and sums of natural steps that gave a result."""
+    return counting("whitened_sums", monkeypatch)
 
 
 def general(call, monkeypatch):
@@ -58,6 +69,118 @@ def assert_equal_steps(call, monkeypatch, dtype="float64"):
             assert ours.dtype == theirs.dtype, path
             scale = max(1.0, np.abs(theirs).max())
             np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype])
+
+
+def assert_equal_natural_steps(call, monkeypatch, dtype="float64"):
+    """Compare models, reports, and what follows them: value and gradients at the new posterior."""
+    (model, info, *more), (other, report, *rest) = call(), general(call, monkeypatch)
+    tolerance = 30 * TOLERANCE[dtype]  # of the condition of precisions
+    np.testing.assert_allclose(info.value, report.value, rtol=TOLERANCE[dtype])
+    assert info._replace(value=0) == report._replace(value=0)
+    for name in ("mean", "scale_tril"):
+        ours, theirs = getattr(model.posterior, name), getattr(other.posterior, name)
+        assert ours.dtype == theirs.dtype == dtype and ours.flags.c_contiguous
+        np.testing.assert_allclose(ours, theirs, atol=tolerance * np.abs(theirs).max())
+    assert not np.triu(model.posterior.scale_tril, 1).any()
+    if more:
+        np.testing.assert_allclose(more[0], rest[0], rtol=tolerance)
+        for (path, _, ours), (_, _, theirs) in zip(*map(leaves, (more[1], rest[1])), strict=True):
+            if theirs is not None:
+                scale = max(1.0, np.abs(theirs).max())
+                np.testing.assert_allclose(ours, theirs, atol=tolerance * scale, err_msg=path)
+
+
+@each_dtype
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_the_bound_alone(rng, monkeypatch, sums, covariance, dtype):
+    model, X, Y = problem(rng, covariance, dtype=dtype)
+    value, other = (
+        how(lambda: fs.elbo(model, X, Y, num_data=40))
+        for how in (lambda call: call(), lambda call: general(call, monkeypatch))
+    )
+    np.testing.assert_allclose(value, other, rtol=TOLERANCE[dtype])
+    assert sums == [True]
+
+
+@each_dtype
+@pytest.mark.parametrize("step_size", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("function", [fs.natural_step, fs.natural_step_and_grad])
+def test_natural_steps(rng, monkeypatch, sums, function, step_size, dtype):
+    """Steps above 1 are halved until the precision is positive definite."""
+    model, X, Y = problem(rng, N=30, dtype=dtype)
+    filled = np.triu(np.full((6, 6), 1e3, dtype), 1)  # never read
+    model = fs.replace_at(model, "posterior.scale_tril", model.posterior.scale_tril + filled)
+    options = dict(step_size=step_size, num_data=40, jitter=1e-3)
+    assert_equal_natural_steps(lambda: function(model, X, Y, **options), monkeypatch, dtype)
+    assert sums == [True]
+
+
+@pytest.mark.parametrize("M, N, D", [(1, 1, 1), (1, 7, 3), (7, 1, 2), (33, 65, 5), (3, 1000, 40)])
+def test_natural_steps_of_odd_shapes(rng, monkeypatch, sums, M, N, D):
+    model, X, Y = problem(rng, M=M, N=N, D=D)
+    call = functools.partial(fs.natural_step, model, X, Y, jitter=1e-3)
+    assert_equal_natural_steps(call, monkeypatch)
+    assert sums == [True]
+
+
+def test_natural_steps_of_tiles_and_ranges(rng, monkeypatch, sums):
+    """Several tiles in each of three ranges of rows."""
+    M = 40
+    model, X, Y = problem(rng, M=M, N=1000, D=3)
+    monkeypatch.setattr(step, "TILE", 64 * 8 * M)
+    monkeypatch.setattr(small_whitened, "SERIAL_BELOW", 1)
+    call = functools.partial(fs.natural_step, model, X, Y, jitter=1e-3)
+    with fs.set_num_threads(3):
+        assert_equal_natural_steps(call, monkeypatch)
+    assert sums == [True]
+
+
+def test_a_natural_step_of_size_one_reaches_the_optimum(rng, sums):
+    model, X, Y = problem(rng, N=30)
+    stepped, _ = fs.natural_step(model, X, Y, step_size=1.0, jitter=1e-6)
+    best = fs.collapsed_bound(fs.SGPR(model.covariance, model.inducing, 0.2), X, Y, jitter=1e-6)
+    np.testing.assert_allclose(fs.elbo(stepped, X, Y, jitter=1e-6), best, rtol=1e-9)
+    assert sums == [True, True]
+
+
+def test_monotone_natural_steps(rng, monkeypatch, sums):
+    """Every size that is tried is a compiled bound."""
+    model, X, Y = problem(rng, N=30)
+    options = dict(step_size=1.9, monotone=True, jitter=1e-3)
+    call = functools.partial(fs.natural_step, model, X, Y, **options)
+    assert_equal_natural_steps(call, monkeypatch)
+    assert sums and all(sums)
+
+
+def test_natural_steps_of_ranks(rng, sums):
+    model, X, Y = problem(rng, N=11)
+    expected, info = fs.natural_step(model, X, Y, num_data=33)
+
+    def rank(group):
+        return fs.natural_step(model, X, Y, num_data=33, group=group)
+
+    for stepped, report in on_ranks(2, rank):
+        np.testing.assert_allclose(report.value, info.value, rtol=1e-13)
+        np.testing.assert_allclose(stepped.posterior.mean, expected.posterior.mean, rtol=1e-9)
+    assert sums == [True] * 3
+
+
+def test_failures_of_natural_steps_are_reported_by_the_pass_of_a_layer(rng, sums):
+    model, X, Y = problem(rng, M=40, D=1)
+    near = fs.replace(model, inducing=1e-3 * model.inducing)
+    for function in (fs.elbo, fs.natural_step):
+        with pytest.raises(fs.NotPositiveDefinite, match="with jitter 1e-300"):
+            function(near, X, Y, jitter=1e-300)
+    assert sums == [False, False]
+
+
+def test_larger_natural_steps_take_the_pass_of_a_layer(rng, monkeypatch, sums):
+    model, X, Y = problem(rng)
+    monkeypatch.setattr(small_step, "NATURAL", 6 * 6 * (6 + 9))
+    fs.natural_step(model, X, Y)
+    assert sums == []
+    fs.natural_step(model, X[1:], Y[1:])
+    assert sums == [True]
 
 
 @each_dtype
@@ -93,7 +216,7 @@ def test_sizes(M, N, taken):
     q = fs.Whitened(np.zeros(M), np.broadcast_to(np.eye(M), (M, M)))
     model = fs.SVGP(fs.RBF(1.0, 1.0), np.zeros((M, 1)), q, fs.Gaussian(0.1))
     batch = Batch(np.zeros((N, 1)), np.zeros(N), None, None)
-    assert small_step._is_small(model, batch) == taken
+    assert small_step._is_small(model, batch, small_step.MOST) == taken
 
 
 @each_dtype

@@ -56,11 +56,14 @@ NUMBERS = {
     ("adam", "step_size"): 0.1,
     ("adagrad_rows", "step_size"): 0.1,
 }
-NUMBERS |= {
-    ("whitened_step", "covariance"): ("rbf", 1.0, 1.0),
-    ("whitened_step", "noise"): 0.5,
-    ("whitened_step", "factor"): 1.0,
-}
+for name in ("whitened_step", "whitened_sums"):
+    NUMBERS |= {
+        (name, "covariance"): ("rbf", 1.0, 1.0),
+        (name, "noise"): 0.5,
+        (name, "factor"): 1.0,
+        (name, "natural"): True,
+    }
+NUMBERS |= {("whitened_natural_step", "step_size"): 0.5}
 NUMBERS |= {("sum_each", "factor"): 2, ("prefers_inverse", "columns"): 2}
 TUPLES = {
     ("adam", "out"): 3,

@@ -18,7 +18,7 @@ def _factorised(A, jitter):
     return blocked.cholesky(A)
 
 
-def _not_positive_definite(i, pivot, jitter, A):
+def not_positive_definite(i, pivot, jitter, A):
     """Return the error of matrix i of the batch A (..., M, M)."""
     batch = np.unravel_index(i, A.shape[:-2])
     return NotPositiveDefinite(batch, pivot, jitter, A.shape[-1], A.dtype)
@@ -33,7 +33,7 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
             Li.reshape(-1)[:: len(Li) + 1] += noise
     for i, Li in enumerate(flat(L, 2)):
         if info := _factorised(Li, jitter):  # it keeps the zeros above the diagonal
-            raise _not_positive_definite(i, info - 1, jitter, L)
+            raise not_positive_definite(i, info - 1, jitter, L)
     return L
 
 
@@ -101,7 +101,7 @@ def cholesky_product(L):
 
 
 @njit(nogil=True, cache=True)
-def _turn_lower(start, stop, A, out):
+def turn_lower(start, stop, A, out):
     """Set rows of out to the lower triangle of J A' J, zeros above; J reverses the order."""
     n = A.shape[0]
     for i0 in range(start, stop, 8):  # 8 x 8 tiles: every line of A is read once
@@ -115,7 +115,7 @@ def _turn_lower(start, stop, A, out):
 
 def _turned(A, out):
     """Set out to the lower triangle of J A' J with zeros above it."""
-    over_rows(_turn_lower, len(out), out.size, A, out)
+    over_rows(turn_lower, len(out), out.size, A, out)
 
 
 def cholesky_of_inverse(A, jitter=0.0):
@@ -134,5 +134,5 @@ def cholesky_of_inverse(A, jitter=0.0):
     W, infos = each_into(one, np.ascontiguousarray(A))
     for i, info in enumerate(infos):
         if info:
-            raise _not_positive_definite(i, W.shape[-1] - info, jitter, W)
+            raise not_positive_definite(i, W.shape[-1] - info, jitter, W)
     return W

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 
 from ... import check, kernels, models
-from ...bounds.data_term import bound_of, less_kl, sweep
-from ...bounds.elbo import value_and_grad
+from ...bounds.data_term import less_kl, sweep
+from ...bounds.elbo import bound_of, value_and_grad
 from ...bounds.posterior_passes import layer_pass
 from ...check import weights as weighing
 from ...distributed import reduce

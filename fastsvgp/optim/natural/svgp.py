@@ -3,15 +3,15 @@
 from typing import Any, Unpack
 
 from ... import check
+from ...bounds import small_step
 from ...bounds.data_term import (
     Batch,
     accumulate_bound,
-    bound_of,
     less_kl,
     pulled,
     with_sums,
 )
-from ...bounds.elbo import SVGP, value_and_grad
+from ...bounds.elbo import SVGP, bound_of, value_and_grad
 from ...bounds.posterior_passes import layer_pass
 from ...bounds.shared_pass import SharedLayerPass
 from ...check import weights as weighing
@@ -208,10 +208,14 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
     begin = SharedLayerPass if wrt is not None and _shares_rows(model, X) else layer_pass
     jitter = check.jitter_amount(options["jitter"], dtype)
     batch = Batch(X, Y, scale, rng, weights)
-    need = with_sums(model, ("natural_step",), gradient=False)
-    layer = begin(model, jitter, len(X), need, **random)
-    data, negative = pulled(model, layer, batch)
-    shared = begin is SharedLayerPass and layer.work.shares_rows
+    small = small_step.sums(model, batch, natural=True, jitter=jitter, rng=rng, **random)
+    if small:
+        layer, data, negative, shared = small, small.data, 0, False
+    else:
+        need = with_sums(model, ("natural_step",), gradient=False)
+        layer = begin(model, jitter, len(X), need, **random)
+        data, negative = pulled(model, layer, batch)
+        shared = begin is SharedLayerPass and layer.work.shares_rows
     value = check.result(less_kl(data, layer, scale), model)
     value, negative = scale.all_reduce_natural(layer, value, negative)
     check_value("natural_step", value)

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..common.batching import plain
 from ..common.thread_pool import over_rows
+from ..factorisations import not_positive_definite
 from ..pairwise import FAMILIES, SMALLEST, vector
 from . import algebra, step as compiled
 
@@ -33,44 +34,22 @@ def whitened_kl(mean, tril):
 
 
 def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar):
-    family, variance, lengthscales = covariance
-    dtype, (B, D), M = Z.dtype, X.shape, len(Z)
+    variance, lengthscales = covariance[1:]
+    dtype, (B, D) = Z.dtype, X.shape
     number = dtype.type
-    k = compiled.Stationary(
-        FAMILIES[family], number(variance), vector(lengthscales, D, dtype), SMALLEST[dtype],
-        np.finfo(dtype).eps,
-    )  # fmt: skip
-    Z, q = plain(Z), compiled.Posterior(plain(mean), plain(tril))
-    data = compiled.Data(plain(X), plain(Y), float(noise), float(factor))
+    k, Z, q, data = _problem(covariance, Z, X, Y, mean, tril, noise, factor)
     Kuu, inverse, info = compiled.prior(k, Z, number(jitter))
     if info:
         return None
-    work = M * B * (1.7 + 0.21 * D + 0.12 * M) * (dtype.itemsize / 8)  # in nanoseconds, roughly
-    first, *others = over_rows(
-        compiled.rows,
-        B,
-        work,
-        k,
-        Z,
-        data,
-        inverse,
-        q,
-        chunks=1,
-        serial_below=SERIAL_BELOW,
-        products=True,
+    squares, raised, total, Lam_a, G, by_feature, Z_bar = _over_rows(
+        compiled.rows, _work(k, Z, B, 0.21 * D + 0.12 * len(Z)), 3, k, Z, data, inverse, q
     )
-    squares, raised, Lam_a, G, total, by_feature, Z_bar = first
-    for more in others:
-        squares, raised, total = squares + more[0], raised + more[1], total + more[4]
-        for ours, part in zip((Lam_a, G, by_feature, Z_bar), (*more[2:4], *more[5:]), strict=True):
-            ours += part
     if raised:
         return None
     kl, mean_bar, tril_bar, of_Kuu = compiled.parameters(
         k, Z, Kuu, inverse, q, Lam_a, G, float(kl_bar)
     )
     s = data.noise
-    value = -0.5 * data.factor * (B * (LOG_2PI + math.log(s)) + squares / s)
     noise_bar = number(-0.5 * data.factor * (B - squares / s) / s)
     variance_bar = number((total + of_Kuu[0]) / float(k.variance) - 0.5 * data.factor * B / s)
     by_feature = (by_feature + of_Kuu[1]) * of_Kuu[4]
@@ -78,4 +57,63 @@ def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar
         number(by_feature.sum()) if np.ndim(lengthscales) == 0 else by_feature.astype(dtype)
     )
     Z_bar += of_Kuu[2]
-    return value, kl, (variance_bar, lengthscales_bar), Z_bar, (mean_bar, tril_bar), noise_bar
+    of_covariance, of_q = (variance_bar, lengthscales_bar), (mean_bar, tril_bar)
+    return _data_term(data, squares), kl, of_covariance, Z_bar, of_q, noise_bar
+
+
+def whitened_sums(covariance, Z, X, Y, mean, tril, noise, jitter, factor, natural):
+    k, Z, q, data = _problem(covariance, Z, X, Y, mean, tril, noise, factor)
+    _, inverse, info = compiled.prior(k, Z, Z.dtype.type(jitter))
+    if info:
+        return None
+    work = _work(k, Z, len(X), 0.07 * X.shape[1] + (0.06 if natural else 0.04) * len(Z))
+    squares, raised, Lam_a, G = _over_rows(compiled.sums, work, 2, k, Z, data, inverse, q, natural)
+    if raised:
+        return None
+    return _data_term(data, squares), algebra.kl(*q), Lam_a, G
+
+
+def whitened_natural_step(mean, tril, Lam_a, G, step_size):
+    q = compiled.Posterior(plain(mean), plain(tril))
+    mean, tril, info = compiled.natural(q, Lam_a, G, G.dtype.type(step_size))
+    if info:
+        raise not_positive_definite(0, len(G) - info, 0.0, G)
+    return mean, tril
+
+
+def _problem(covariance, Z, X, Y, mean, tril, noise, factor):
+    """Return the arguments of the compiled functions."""
+    family, variance, lengthscales = covariance
+    dtype = Z.dtype
+    k = compiled.Stationary(
+        FAMILIES[family], dtype.type(variance), vector(lengthscales, X.shape[1], dtype),
+        SMALLEST[dtype], np.finfo(dtype).eps,
+    )  # fmt: skip
+    q = compiled.Posterior(plain(mean), plain(tril))
+    return k, plain(Z), q, compiled.Data(plain(X), plain(Y), float(noise), float(factor))
+
+
+def _work(k, Z, B, each):
+    """Return the nanoseconds of B rows, roughly; ``each``: those of a number of Kuf, less 1.7."""
+    return len(Z) * B * (1.7 + each) * (Z.itemsize / 8)
+
+
+def _over_rows(kernel, work, numbers, k, Z, data, *args):
+    """Add up what the ranges of rows return: so many numbers first, then arrays."""
+    first, *others = over_rows(
+        kernel, len(data.X), work, k, Z, data, *args,
+        chunks=1, serial_below=SERIAL_BELOW, products=True,
+    )  # fmt: skip
+    for more in others:
+        first = (
+            *(a + b for a, b in zip(first[:numbers], more[:numbers], strict=True)),
+            *first[numbers:],
+        )
+        for ours, part in zip(first[numbers:], more[numbers:], strict=True):
+            ours += part
+    return first
+
+
+def _data_term(data, squares):
+    s = data.noise
+    return -0.5 * data.factor * (len(data.X) * (LOG_2PI + math.log(s)) + squares / s)

@@ -1,4 +1,4 @@
-"""A whole training step of a small whitened SVGP with Gaussian noise, in three compiled calls.
+"""Whole steps of a small whitened SVGP with Gaussian noise, in three compiled calls.
 
 Gaussian noise makes the cotangents of a datum a function of that datum alone. So everything between
 L^-1 and the M x M sums is one function of a range of rows: ranges run on several threads, and each
@@ -12,6 +12,7 @@ import numpy as np
 
 from ..common import blas, blocked
 from ..common.blas import N, T
+from ..factorisations import turn_lower
 from ..pairwise import small
 from ..pairwise.tiles import RBF, jit
 from . import algebra
@@ -85,8 +86,80 @@ def _gaussian(y, f, var, noise, factor):
 
 
 @jit
+def sums(start, stop, k, Z, data, inverse, q, natural):
+    """Return sums over a range of rows: (y - f)^2 + var, clamped, and if ``natural`` Lam a and G.
+
+    Of G only the lower triangle is valid. It needs no cotangents of Kuf.
+    """
+    M, dtype = len(Z), Z.dtype
+    squares, raised, alpha = 0.0, 0, -data.factor / data.noise
+    size = M if natural else 0
+    Lam_a, G = np.zeros(size, dtype), np.zeros((size, size), dtype)
+    width = max(64, TILE // (M * Z.itemsize))
+    for first in range(start, stop, width):
+        last = min(first + width, stop)
+        X = data.X[first:last]
+        Kuf = small.matrix(k.family, Z, X, k.lengthscales, k.smallest, k.variance, False)
+        kff = np.full(last - first, k.variance)
+        Lam, _, f, var, clamped = algebra.marginals(inverse, Kuf, kff, q.mean, q.tril, k.floor)
+        squares += _gaussian(data.Y[first:last], f, var, data.noise, data.factor)
+        raised += clamped
+        if natural:
+            for i in range(M):
+                dot = dtype.type(0)
+                for j in range(last - first):
+                    dot += Lam[i, j] * f[j]
+                Lam_a[i] += dot
+            blocked.gram_of_panels(Lam, G, alpha, 1.0 if first > start else 0.0)
+    return squares, raised, Lam_a, G
+
+
+@jit
+def natural(q, Lam_a, G, size):
+    """Return mean and factor after a natural step, and 0, or one plus the row that failed.
+
+    The formulas are those of ``GramWhitenedPass.natural_step``; W^-1 of the old factor W gives
+    S^-1 = W^-T W^-1. The lower triangle of G is read.
+    """
+    M, keep = len(G), 1 - size
+    precision, theta = np.empty_like(G), np.empty_like(q.mean)
+    old = np.zeros_like(G)
+    if keep != 0:
+        for i in range(M):
+            old[i, : i + 1] = q.tril[i, : i + 1]
+        blocked.inverse(old)
+        blocked.gram(old)
+    for i in range(M):
+        theta[i] = size * Lam_a[i]
+    for i in range(M):
+        x, dot = q.mean[i], G.dtype.type(0)
+        for j in range(i + 1):
+            precision[i, j] = keep * old[i, j] - size * G[i, j]
+            dot += precision[i, j] * q.mean[j]
+            if j < i:
+                theta[j] += precision[i, j] * x
+        theta[i] += dot
+        precision[i, i] += size
+    # its inverse as in ``factorisations.cholesky_of_inverse``
+    R = np.empty_like(G)
+    turn_lower(0, M, precision, R)
+    info = blocked.cholesky(R)
+    if info == 0:
+        blocked.inverse(R)
+        turn_lower(0, M, R, precision)
+    half, mean = np.zeros_like(theta), np.zeros_like(theta)
+    for i in range(M):
+        for j in range(i + 1):
+            half[j] += precision[i, j] * theta[i]
+    for i in range(M):
+        for j in range(i + 1):
+            mean[i] += precision[i, j] * half[j]
+    return mean, precision, info
+
+
+@jit
 def rows(start, stop, k, Z, data, inverse, q):
-    """Return sums over a range of rows: (y - f)^2 + var, clamped, Lam a, G, those through Kuf.
+    """Return sums over a range of rows: (y - f)^2 + var, clamped; Lam a, G; those through Kuf.
 
     A tile of rows at a time, so that its (M, rows) arrays stay in the cache.
     """
@@ -107,7 +180,7 @@ def rows(start, stop, k, Z, data, inverse, q):
         total += of_Kuf[0]
         by_feature += of_Kuf[1]
         Z_bar += of_Kuf[2]
-    return squares, raised, Lam_a, G, total, by_feature, Z_bar
+    return squares, raised, total, Lam_a, G, by_feature, Z_bar
 
 
 @jit
