@@ -35,14 +35,14 @@ def whitened_kl(mean, tril):
 
 def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar):
     variance, lengthscales = covariance[1:]
-    dtype, (B, D) = Z.dtype, X.shape
+    dtype, B = Z.dtype, len(X)
     number = dtype.type
     k, Z, q, data = _problem(covariance, Z, X, Y, mean, tril, noise, factor)
     Kuu, inverse, info = compiled.prior(k, Z, number(jitter))
     if info:
         return None
     squares, raised, total, Lam_a, G, by_feature, Z_bar = _over_rows(
-        compiled.rows, _work(k, Z, B, 0.21 * D + 0.12 * len(Z)), 3, k, Z, data, inverse, q
+        compiled.rows, _work(Z, X, 0.21, 0.12), 3, k, Z, data, inverse, q
     )
     if raised:
         return None
@@ -66,7 +66,7 @@ def whitened_sums(covariance, Z, X, Y, mean, tril, noise, jitter, factor, natura
     _, inverse, info = compiled.prior(k, Z, Z.dtype.type(jitter))
     if info:
         return None
-    work = _work(k, Z, len(X), 0.07 * X.shape[1] + (0.06 if natural else 0.04) * len(Z))
+    work = _work(Z, X, 0.07, 0.072 if natural else 0.04)
     squares, raised, Lam_a, G = _over_rows(compiled.sums, work, 2, k, Z, data, inverse, q, natural)
     if raised:
         return None
@@ -93,9 +93,13 @@ def _problem(covariance, Z, X, Y, mean, tril, noise, factor):
     return k, plain(Z), q, compiled.Data(plain(X), plain(Y), float(noise), float(factor))
 
 
-def _work(k, Z, B, each):
-    """Return the nanoseconds of B rows, roughly; ``each``: those of a number of Kuf, less 1.7."""
-    return len(Z) * B * (1.7 + each) * (Z.itemsize / 8)
+def _work(Z, X, feature, inducing):
+    """Return rough nanoseconds of all rows: a number of Kuf takes 1.7, plus these for each of them.
+
+    feature, inducing : those of a column of X, and of an inducing input
+    """
+    of_number = 1.7 + feature * X.shape[1] + inducing * len(Z)
+    return len(Z) * len(X) * of_number * (Z.itemsize / 8)
 
 
 def _over_rows(kernel, work, numbers, k, Z, data, *args):

@@ -89,7 +89,7 @@ def _gaussian(y, f, var, noise, factor):
 def sums(start, stop, k, Z, data, inverse, q, natural):
     """Return sums over a range of rows: (y - f)^2 + var, clamped, and if ``natural`` Lam a and G.
 
-    Of G only the lower triangle is valid. It needs no cotangents of Kuf.
+    Only the lower triangle of G is valid.
     """
     M, dtype = len(Z), Z.dtype
     squares, raised, alpha = 0.0, 0, -data.factor / data.noise
