@@ -252,8 +252,7 @@ def test_the_network_runs_once_per_pass(rng, posterior, monkeypatch):
 
 
 def test_collapsed_bound(rng):
-    model, X, Y = svgp(rng, "relu")
-    # relu makes features of many rows equal, but inducing features must differ
+    model, X, Y = svgp(rng)  # a difference may step over a kink of relu
     Z = model.inducing + 0.5 * rng.standard_normal(model.inducing.shape)
     model = fs.replace(model, inducing=Z)
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.1)
