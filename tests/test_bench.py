@@ -223,7 +223,7 @@ def test_the_quietest_run_of_each_row(bench, monkeypatch, tmp_path):
         measure.main(["step", "--runs", "2", "--results", str(tmp_path)])
     text = (tmp_path / "step.md").read_text(encoding="utf-8")
     assert "| 0 | 3 s | 1 s |" in text and "| 1 | 9 s | 2 s |" in text and "| 2 |" not in text
-    assert "that of 2 runs" in " ".join(text.split())
+    assert "the one of 2 runs" in " ".join(text.split())
 
 
 def test_failing_rows_are_reported(bench, tmp_path, monkeypatch):

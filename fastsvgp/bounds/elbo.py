@@ -414,8 +414,8 @@ def bound_of(model, X, Y, scale, *, weights, **options):
     """Compute ``elbo`` with a ``DataScale``; ``options`` as of ``value_and_grad``."""
     kind = kind_of(model)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
-    batch, rng = Batch(X, Y, scale, options["rng"], weights), options["rng"]
-    if layer := small_step.sums(model, batch, **options):
+    rng = options["rng"]
+    if layer := small_step.sums(model, Batch(X, Y, scale, rng, weights), **options):
         data = layer.data
     else:
         layer = kind.begin(model, dtype, **options)

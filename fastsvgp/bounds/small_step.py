@@ -5,8 +5,8 @@ covariance, posterior and likelihood, take 200 us. So the commonest model has a 
 whitened posterior, a stationary covariance of arrays, and Gaussian noise. Value and gradients take
 half of the time of the passes at (M, B) = (4, 8) and (20, 100), three quarters from (100, 256) to
 (256, 1024) on two threads; natural steps two fifths, and two thirds at (100, 256)
-(bench/results/pairs.md). With more rows, and on one thread, the long form of the passes is as fast;
-natural steps with a gradient share blocks there.
+(bench/results/pairs.md). With more rows, and on one thread, the long form of the passes is as fast,
+and passes of larger natural steps share their blocks with the gradient that follows.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,10 @@ from ..records import restricted
 from .data_term import chunk_numbers
 
 MOST = 9e7  # M^2 (M + N)
-NATURAL = 2e7  # the same, for natural steps
+MOST_NATURAL = 2e7  # the same, for natural steps
+# the most inducing variables of a bound alone: passes solve with L there, and with more of them
+# L^-1 loses up to four times as much to rounding
+MOST_OF_BOUND = 100
 FEATURES = 40  # the most columns whose distances are computed by differences
 STATIONARY = frozenset((RBF, Matern12, Matern32, Matern52))
 
@@ -46,8 +49,11 @@ def bound(model, batch, wrt, with_kl, *, jitter, rng, **more):
     return check.result(data - kl * divergence, model), restricted(grad, wrt)
 
 
-class NaturalSums(NamedTuple):
-    """What a natural step needs of a batch, with the methods of a ``Pass`` that it calls."""
+class SmallSums(NamedTuple):
+    """Data term and KL divergence, and perhaps the sums of a natural step.
+
+    It has the methods of a ``Pass`` that a natural step calls.
+    """
 
     data: Any
     divergence: Any
@@ -70,14 +76,21 @@ class NaturalSums(NamedTuple):
 
 
 def sums(model, batch, *, jitter, rng, natural=False, **more):
-    """Return the ``NaturalSums`` of a checked batch; without ``natural`` only the bound's parts.
+    """Return the ``SmallSums`` of a checked batch; those of a natural step only with ``natural``.
 
-    Returns None where a pass must do it, as ``bound`` does.
+    Returns None where a pass must do it, as ``bound`` does. Ranks have different rows, so some
+    could take a pass and others not; their natural steps would be rounded differently, and so all
+    ranks take a pass.
     """
-    if (arguments := _arguments(model, batch, jitter, more, NATURAL if natural else MOST)) is None:
+    if natural and not batch.scale.alone:
+        return None
+    most = MOST_NATURAL if natural else MOST
+    if (arguments := _arguments(model, batch, jitter, more, most)) is None:
+        return None
+    if not natural and model.posterior.mean.size > MOST_OF_BOUND:
         return None
     found = kernels.whitened_sums(*arguments, natural)
-    return None if found is None else NaturalSums(*found, model.posterior)
+    return None if found is None else SmallSums(*found, model.posterior)
 
 
 def _arguments(model, batch, jitter, more, most):
@@ -107,7 +120,10 @@ def _is_plain(model, batch):
 
 
 def _is_small(model, batch, most):
-    """Return whether the batch is one chunk for which passes would use an explicit L^-1."""
+    """Return whether the batch is one chunk for which a gradient would use an explicit L^-1.
+
+    ``MOST`` limits all of them: 0 turns the compiled calls off.
+    """
     M, (N, D) = model.posterior.mean.size, batch.X.shape
     numbers, columns = chunk_numbers(batch.X)
     if not (0 < N <= max(columns, numbers // M) and D <= FEATURES):

@@ -14,9 +14,10 @@ class DataScale:
     kl : fraction of the KL term that is subtracted here
     partition : a ``RowPartition``, the rows of this rank among those of all ranks, or None
     repeatable : whether a call can be repeated after its first all-reduce
+    alone : whether there are no other ranks, which must reach the same posterior, bit for bit
     """
 
-    kl, partition, repeatable = 1.0, None, True
+    kl, partition, repeatable, alone = 1.0, None, True, True
 
     def __init__(self, num_data=None):
         self._num_data = num_data
@@ -51,7 +52,7 @@ ALL_ROWS = DataScale()
 class RankScale(DataScale):
     """The scale of one rank, which all-reduces by a ``Share`` of the call."""
 
-    repeatable = False
+    repeatable = alone = False
 
     def __init__(self, share, factor, partition):
         self.share, self._factor, self.partition = share, factor, partition

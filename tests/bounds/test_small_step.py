@@ -102,17 +102,39 @@ def test_the_bound_alone(rng, monkeypatch, sums, covariance, dtype):
     assert sums == [True]
 
 
+@pytest.mark.parametrize("M, N, D", [(1, 1, 1), (1, 7, 3), (7, 1, 2), (33, 65, 5), (3, 1000, 40)])
+def test_the_bound_alone_of_odd_shapes(rng, monkeypatch, sums, M, N, D):
+    model, X, Y = problem(rng, M=M, N=N, D=D)
+    model = fs.replace(model, inducing=np.asfortranarray(model.inducing))
+    monkeypatch.setattr(step, "TILE", 64 * 8 * M)
+    monkeypatch.setattr(small_whitened, "SERIAL_BELOW", 1)
+    with fs.set_num_threads(3):
+        value = fs.elbo(model, X, Y, jitter=1e-3)
+    assert sums == [True]
+    other = general(lambda: fs.elbo(model, X, Y, jitter=1e-3), monkeypatch)
+    np.testing.assert_allclose(value, other, rtol=1e-13)
+
+
+def test_a_bound_of_many_inducing_inputs_is_as_accurate_as_a_pass(rng, sums):
+    """An explicit L^-1 would lose four times as much in float32."""
+    M = small_step.MOST_OF_BOUND
+    for more in (0, 1):
+        fs.elbo(*problem(rng, M=M + more, N=9))
+    assert sums == [True]
+
+
 @each_dtype
-@pytest.mark.parametrize("step_size", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("step_size", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("function", [fs.natural_step, fs.natural_step_and_grad])
 def test_natural_steps(rng, monkeypatch, sums, function, step_size, dtype):
-    """Steps above 1 are halved until the precision is positive definite."""
+    """A step of 3 is halved until the precision is positive definite."""
     model, X, Y = problem(rng, N=30, dtype=dtype)
     filled = np.triu(np.full((6, 6), 1e3, dtype), 1)  # never read
     model = fs.replace_at(model, "posterior.scale_tril", model.posterior.scale_tril + filled)
     options = dict(step_size=step_size, num_data=40, jitter=1e-3)
     assert_equal_natural_steps(lambda: function(model, X, Y, **options), monkeypatch, dtype)
     assert sums == [True]
+    assert function(model, X, Y, **options)[1].backed_off == (step_size > 1)
 
 
 @pytest.mark.parametrize("M, N, D", [(1, 1, 1), (1, 7, 3), (7, 1, 2), (33, 65, 5), (3, 1000, 40)])
@@ -144,25 +166,110 @@ def test_a_natural_step_of_size_one_reaches_the_optimum(rng, sums):
 
 
 def test_monotone_natural_steps(rng, monkeypatch, sums):
-    """Every size that is tried is a compiled bound."""
+    """Every size that is tried is a compiled bound; at the optimum a step beyond it lowers it."""
     model, X, Y = problem(rng, N=30)
-    options = dict(step_size=1.9, monotone=True, jitter=1e-3)
+    model, _ = fs.natural_step(model, X, Y, step_size=0.99, jitter=1e-3)
+    options = dict(step_size=1.999, monotone=True, jitter=1e-3)
+    first = fs.natural_step(model, X, Y, **options | dict(monotone=False))[1].step_size
+    sums.clear()
     call = functools.partial(fs.natural_step, model, X, Y, **options)
     assert_equal_natural_steps(call, monkeypatch)
-    assert sums and all(sums)
+    tried = len(sums) - 1
+    assert all(sums) and call()[1].step_size == first / 2 ** (tried - 1)
 
 
-def test_natural_steps_of_ranks(rng, sums):
-    model, X, Y = problem(rng, N=11)
-    expected, info = fs.natural_step(model, X, Y, num_data=33)
+def test_a_size_that_lowers_the_bound_is_halved(rng, monkeypatch, sums):
+    model, X, Y = problem(rng, N=30)
+    bounds, compiled = [], small_step.sums
 
-    def rank(group):
-        return fs.natural_step(model, X, Y, num_data=33, group=group)
+    def lower_at_first(*args, natural=False, **options):
+        found = compiled(*args, natural=natural, **options)
+        bounds.append(natural)
+        return found._replace(data=-1e9) if len(bounds) == 2 else found
 
-    for stepped, report in on_ranks(2, rank):
-        np.testing.assert_allclose(report.value, info.value, rtol=1e-13)
-        np.testing.assert_allclose(stepped.posterior.mean, expected.posterior.mean, rtol=1e-9)
-    assert sums == [True] * 3
+    monkeypatch.setattr(small_step, "sums", lower_at_first)
+    _, info = fs.natural_step(model, X, Y, step_size=0.8, monotone=True)
+    assert info.step_size == 0.4 and info.backed_off
+    assert bounds == [True, False, False] and sums == [True] * 3
+
+
+@pytest.mark.parametrize("clamped", [False, True])
+@pytest.mark.parametrize("function", [fs.natural_step, fs.natural_step_and_grad])
+def test_ranks_reach_one_posterior(rng, monkeypatch, sums, function, clamped):
+    """The limit lies between the numbers of rows, or the variance of one rank is at its floor."""
+    M, N = 6, 21
+    model, X, Y = problem(rng, M=M, N=N)
+    options = {"jitter": 1e-3}
+    if clamped:
+        tiny = fs.Whitened(model.posterior.mean, 1e-12 * np.eye(M))
+        model, X[0], options = fs.replace(model, posterior=tiny), model.inducing[0], {}
+        options = {"jitter": 1e-16}
+    else:
+        monkeypatch.setattr(small_step, "MOST_NATURAL", M * M * (M + N // 2) + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = general(lambda: function(model, X, Y, **options), monkeypatch)
+        found = on_ranks(2, lambda group: function(model, X, Y, group=group, **options))
+    assert sums == []
+    (one, *_), (two, *_) = found
+    for name in ("mean", "scale_tril"):
+        np.testing.assert_array_equal(*(getattr(m.posterior, name) for m in (one, two)))
+        due = getattr(expected[0].posterior, name)
+        np.testing.assert_allclose(getattr(one.posterior, name), due, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("function", [fs.elbo, fs.natural_step, fs.natural_step_and_grad])
+def test_clamped_variances_of_bounds_and_natural_steps(rng, monkeypatch, sums, function):
+    model, _, Y = problem(rng, M=6, N=6)
+    sure = fs.replace_at(model, "posterior.scale_tril", 1e-12 * np.eye(6))
+    X = model.inducing.copy()
+
+    def call():
+        with pytest.warns(fs.VarianceClampWarning) as said:
+            result = function(sure, X, Y, jitter=1e-16)
+        return result, [str(one.message) for one in said]
+
+    (found, said), (other, expected) = call(), general(call, monkeypatch)
+    assert not any(sums) and said == expected
+    if function is fs.elbo:
+        assert found == other
+    else:
+        np.testing.assert_array_equal(found[0].posterior.mean, other[0].posterior.mean)
+
+
+@each_dtype
+def test_a_precision_that_is_not_positive_definite(rng, dtype):
+    """The kernel names the row at which the general one fails, and reads any layout."""
+    M, size = 7, 0.5
+    q = fs.Whitened(np.zeros(M), np.tril(rng.standard_normal((M, M)), -1) * 0.1 + np.eye(M))
+    W, sums = q.scale_tril.astype(dtype), rng.standard_normal(M).astype(dtype)
+    S = np.linalg.inv(q.scale_tril @ q.scale_tril.T)
+    G = -np.eye(M) - 0.1 * np.ones((M, M))
+    for layout in (np.ascontiguousarray, np.asfortranarray):
+        given = layout(G.astype(dtype))
+        mean, tril = kernels.whitened_natural_step(W[0] * 0, layout(W), sums, given, size)
+        precision = (1 - size) * S + size * (np.eye(M) - G)
+        tolerance = dict(rtol=0, atol=100 * np.finfo(dtype).eps)
+        np.testing.assert_allclose(tril @ tril.T @ precision, np.eye(M), **tolerance)
+        np.testing.assert_allclose(mean, np.linalg.solve(precision, size * sums), **tolerance)
+        assert tril.flags.c_contiguous
+    G[2, 2] = 10.0
+    precision = (1 - size) * S + size * (np.eye(M) - G)
+    with pytest.raises(fs.NotPositiveDefinite) as general_error:
+        kernels.cholesky_of_inverse(precision.astype(dtype))
+    with pytest.raises(fs.NotPositiveDefinite) as error:
+        kernels.whitened_natural_step(W[0] * 0, W, sums, G.astype(dtype), size)
+    assert error.value.pivot == general_error.value.pivot == 2
+    assert str(error.value) == str(general_error.value)
+
+
+def test_the_size_of_a_step_is_not_rounded(rng):
+    """A step of 1 - 1e-9 in float32 keeps a trace of the old precision."""
+    W, none, G = (
+        np.full(shape, x, np.float32) for shape, x in (((1, 1), 1e-5), (1, 0), ((1, 1), 0))
+    )
+    _, tril = kernels.whitened_natural_step(none, W, none, G, 1 - 1e-9)
+    np.testing.assert_allclose(tril, 11**-0.5, rtol=1e-5)  # 1e-9 times a precision of 1e10, and 1
 
 
 def test_failures_of_natural_steps_are_reported_by_the_pass_of_a_layer(rng, sums):
@@ -176,7 +283,7 @@ def test_failures_of_natural_steps_are_reported_by_the_pass_of_a_layer(rng, sums
 
 def test_larger_natural_steps_take_the_pass_of_a_layer(rng, monkeypatch, sums):
     model, X, Y = problem(rng)
-    monkeypatch.setattr(small_step, "NATURAL", 6 * 6 * (6 + 9))
+    monkeypatch.setattr(small_step, "MOST_NATURAL", 6 * 6 * (6 + 9))
     fs.natural_step(model, X, Y)
     assert sums == []
     fs.natural_step(model, X[1:], Y[1:])

@@ -219,7 +219,8 @@ def float_of(a):
 def test_strong_sites_in_float32_are_right(rng, covariance, noise):
     """The exact log marginal and its gradient; log |B| in float32 has errors of some nats.
 
-    Sites round their targets, and by d/dy log N(y | 0, K + noise I) = -alpha that moves the bound.
+    Sites round their targets y: as d/dy log N(y | 0, K + noise I) = -alpha, the bound moves by
+    about eps |alpha y|, and again where a natural step rounds them.
     """
     X = rng.uniform(-2, 2, (100, 1)).astype(np.float32)
     Y = (np.sin(3 * X[:, 0]) + np.sqrt(noise) * rng.standard_normal(100)).astype(np.float32)

@@ -61,8 +61,8 @@ for name in ("whitened_step", "whitened_sums"):
         (name, "covariance"): ("rbf", 1.0, 1.0),
         (name, "noise"): 0.5,
         (name, "factor"): 1.0,
-        (name, "natural"): True,
     }
+NUMBERS |= {("whitened_sums", "natural"): True}
 NUMBERS |= {("whitened_natural_step", "step_size"): 0.5}
 NUMBERS |= {("sum_each", "factor"): 2, ("prefers_inverse", "columns"): 2}
 TUPLES = {

@@ -75,11 +75,11 @@ def natural_step(
 
     Notes
     -----
-    3 M^2 B + 5/3 M^3 flops per output. With Gaussian noise 2 M^2 B + 2 M^3 for long batches on the
-    CPU (B > 5/4 M and M^2 B > 1e7): a data term that is linear in the variances needs only their
-    sum. On a device two copies to the host: the value, and whether the precisions of all outputs
-    are positive definite (for each size tried). Source: Hensman et al. 2013; Salimbeni,
-    Eleftheriadis and Hensman 2018.
+    3 M^2 B + 5/3 M^3 flops per output, 3 M^2 B + 2 M^3 for small models. With Gaussian noise
+    2 M^2 B + 2 M^3 for long batches on the CPU (B > 5/4 M and M^2 B > 1e7): a data term that is
+    linear in the variances needs only their sum. On a device two copies to the host: the value, and
+    whether the precisions of all outputs are positive definite (for each size tried). Source:
+    Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
 
     Examples
     --------
@@ -153,7 +153,8 @@ def natural_step_and_grad(
     -----
     For one set of inducing inputs, and up to 2^22 numbers M B, both share the covariance blocks,
     the factor of Kuu and its solve with them: M^2 B + M^3 / 3 flops less. Two (M, B) matrices are
-    kept meanwhile. On a device three copies to the host.
+    kept meanwhile. Small models compute them twice, which is faster there. On a device three copies
+    to the host.
 
     Examples
     --------

@@ -74,8 +74,8 @@ def whitened_sums(covariance, Z, X, Y, mean, tril, noise, jitter, factor, natura
 
 
 def whitened_natural_step(mean, tril, Lam_a, G, step_size):
-    q = compiled.Posterior(plain(mean), plain(tril))
-    mean, tril, info = compiled.natural(q, Lam_a, G, G.dtype.type(step_size))
+    q, G = compiled.Posterior(plain(mean), plain(tril)), plain(G)
+    mean, tril, info = compiled.natural_step(q, plain(Lam_a), G, float(step_size))
     if info:
         raise not_positive_definite(0, len(G) - info, 0.0, G)
     return mean, tril
@@ -94,16 +94,17 @@ def _problem(covariance, Z, X, Y, mean, tril, noise, factor):
 
 
 def _work(Z, X, feature, inducing):
-    """Return rough nanoseconds of all rows: a number of Kuf takes 1.7, plus these for each of them.
+    """Estimate the nanoseconds of all rows.
 
-    feature, inducing : those of a column of X, and of an inducing input
+    An entry of Kuf takes 1.7, ``feature`` for each column of X, and ``inducing`` for each inducing
+    input.
     """
-    of_number = 1.7 + feature * X.shape[1] + inducing * len(Z)
-    return len(Z) * len(X) * of_number * (Z.itemsize / 8)
+    per_entry = 1.7 + feature * X.shape[1] + inducing * len(Z)
+    return len(Z) * len(X) * per_entry * (Z.itemsize / 8)
 
 
 def _over_rows(kernel, work, numbers, k, Z, data, *args):
-    """Add up what the ranges of rows return: so many numbers first, then arrays."""
+    """Add up what the ranges of rows return: the first ``numbers`` are numbers, the rest arrays."""
     first, *others = over_rows(
         kernel, len(data.X), work, k, Z, data, *args,
         chunks=1, serial_below=SERIAL_BELOW, products=True,

@@ -1,4 +1,4 @@
-"""Whole steps of a small whitened SVGP with Gaussian noise, in three compiled calls.
+"""Whole steps of a small whitened SVGP with Gaussian noise, in a few compiled calls.
 
 Gaussian noise makes the cotangents of a datum a function of that datum alone. So everything between
 L^-1 and the M x M sums is one function of a range of rows: ranges run on several threads, and each
@@ -86,14 +86,14 @@ def _gaussian(y, f, var, noise, factor):
 
 
 @jit
-def sums(start, stop, k, Z, data, inverse, q, natural):
-    """Return sums over a range of rows: (y - f)^2 + var, clamped, and if ``natural`` Lam a and G.
+def sums(start, stop, k, Z, data, inverse, q, with_gram):
+    """Return sums over a range of rows: (y - f)^2 + var, clamped, and ``with_gram`` Lam a and G.
 
     Only the lower triangle of G is valid.
     """
     M, dtype = len(Z), Z.dtype
     squares, raised, alpha = 0.0, 0, -data.factor / data.noise
-    size = M if natural else 0
+    size = M if with_gram else 0
     Lam_a, G = np.zeros(size, dtype), np.zeros((size, size), dtype)
     width = max(64, TILE // (M * Z.itemsize))
     for first in range(start, stop, width):
@@ -104,7 +104,7 @@ def sums(start, stop, k, Z, data, inverse, q, natural):
         Lam, _, f, var, clamped = algebra.marginals(inverse, Kuf, kff, q.mean, q.tril, k.floor)
         squares += _gaussian(data.Y[first:last], f, var, data.noise, data.factor)
         raised += clamped
-        if natural:
+        if with_gram:
             for i in range(M):
                 dot = dtype.type(0)
                 for j in range(last - first):
@@ -115,13 +115,13 @@ def sums(start, stop, k, Z, data, inverse, q, natural):
 
 
 @jit
-def natural(q, Lam_a, G, size):
-    """Return mean and factor after a natural step, and 0, or one plus the row that failed.
+def natural_step(q, Lam_a, G, step_size):
+    """Return mean and factor after a natural step, and 0 or the failing row, counted from the last.
 
     The formulas are those of ``GramWhitenedPass.natural_step``; W^-1 of the old factor W gives
     S^-1 = W^-T W^-1. The lower triangle of G is read.
     """
-    M, keep = len(G), 1 - size
+    M, keep = len(G), 1 - step_size
     precision, theta = np.empty_like(G), np.empty_like(q.mean)
     old = np.zeros_like(G)
     if keep != 0:
@@ -130,16 +130,16 @@ def natural(q, Lam_a, G, size):
         blocked.inverse(old)
         blocked.gram(old)
     for i in range(M):
-        theta[i] = size * Lam_a[i]
+        theta[i] = step_size * Lam_a[i]
     for i in range(M):
         x, dot = q.mean[i], G.dtype.type(0)
         for j in range(i + 1):
-            precision[i, j] = keep * old[i, j] - size * G[i, j]
+            precision[i, j] = keep * old[i, j] - step_size * G[i, j]
             dot += precision[i, j] * q.mean[j]
             if j < i:
                 theta[j] += precision[i, j] * x
         theta[i] += dot
-        precision[i, i] += size
+        precision[i, i] += step_size
     # its inverse as in ``factorisations.cholesky_of_inverse``
     R = np.empty_like(G)
     turn_lower(0, M, precision, R)
