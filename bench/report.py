@@ -164,9 +164,8 @@ def document(data, name, command, device=None, failed=(), runs=1):
     ``data`` is the JSON of pytest-benchmark; ``failed`` names missing rows and their reasons.
     """
     words = DEVICE if device else OF_TABLE.get(name, HOST)
-    chosen = [
-        f"Each row comes from the one of {runs} runs with its lowest floor (or median, without one)."
-    ] * (runs > 1)
+    best = f"Each row comes from the one of {runs} runs with its lowest floor"
+    chosen = [f"{best} (or median, without one)."] * (runs > 1)
     legend = textwrap.fill(" ".join([words.strip(), ERROR, *chosen]), 130)
     packages = *PACKAGES, *PEERS.get(name, ())
     head = header(
