@@ -1,22 +1,14 @@
-"""Compare dual sites with a fixed q(u): bounds as the prior changes, EM, influence, and scores.
+"""Compare dual sites with a fixed q(u): bounds as the prior changes, rounds of EM, influence.
 
     python examples/dual.py picture                  # dual.png: a minute
     python examples/dual.py rounds                   # rounds of EM of 24 problems: two minutes
-    python examples/dual.py banana airfoil elevators # a table of scores: an hour on one core
-    python examples/dual.py mnist --rows 1 6         # rows of its table 1: half an hour each
-    python examples/dual.py banana --steps 20        # a quick test that everything runs
 
-Scores are RMSE or error, and NLPD, of rows held out, mean and standard deviation over --seeds. The
-paper is Adam et al. 2021. "t-SVGP" has absorbed sites, which take natural steps; "natural" is
-whitened with the same steps; "Adam" is whitened and trained only by Adam. All have the same start:
-variance 1, the median distance as lengthscale, inducing inputs by k-means, which are trained.
-Finished scores are read from --out. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+The paper is Adam et al. 2021. Inducing inputs are fixed. Reads ../shared/data or the folder that
+FASTSVGP_DATA names.
 """
 
 import argparse
-import json
 import pathlib
-from typing import NamedTuple
 
 import mnist
 import numpy as np
@@ -24,37 +16,6 @@ import numpy as np
 import fastsvgp as fs
 
 DATA = mnist.FOLDER
-METHODS = "t-SVGP", "natural", "Adam"
-TABLE_1 = {  # natural step size, Adam's step size, E-steps and M-steps per round
-    1: (0.04, 0.05, 1, 1),
-    2: (0.035, 0.1, 2, 1),
-    3: (0.03, 0.1, 3, 1),
-    4: (0.025, 0.03, 4, 2),
-    5: (0.05, 0.03, 4, 2),
-    6: (0.03, 0.03, 4, 1),
-}
-
-
-class Setting(NamedTuple):
-    """Training settings of a data set."""
-
-    inducing: int
-    batch: int
-    steps: int
-    natural: float = 0.1
-    adam: float = 0.02
-    e_steps: int = 1
-    m_steps: int = 1
-
-
-SETTINGS = {
-    "banana": Setting(50, 100, 1000),
-    "airfoil": Setting(100, 200, 4000),
-    "elevators": Setting(100, 200, 4000),
-}
-
-
-# --- data -----------------------------------------------------------------------------------------
 
 
 def banana():
@@ -63,115 +24,11 @@ def banana():
     )
 
 
-def split_rows(name, seed):
-    """Return ``(X, y, test X, test y, likelihood, outputs)``.
-
-    Banana is split by shuffling, regressions by the masks, on the standardised scale.
-    """
-    if name == "mnist":
-        # always the same 8,000 training rows: seeds change the inducing inputs and the batches
-        X, y = mnist.digits()
-        return (
-            X[: mnist.TRAIN],
-            y[: mnist.TRAIN],
-            X[mnist.TRAIN :],
-            y[mnist.TRAIN :],
-            fs.Softmax(num_classes=10),
-            10,
-        )
-    if name == "banana":
-        X, y = banana()
-        order = np.random.default_rng(seed).permutation(len(X))
-        X, y = X[order], y[order]
-        return X[:300], y[:300], X[300:], y[300:], fs.BernoulliLogit(), None
-    rows = np.loadtxt(DATA / f"{name}.data.csv.gz", delimiter=",")
-    test = np.loadtxt(DATA / f"{name}.test_mask.csv.gz", delimiter=",")[:, seed] == 1
-    sd = rows[~test].std(axis=0)
-    rows = (rows - rows[~test].mean(axis=0)) / np.where(sd > 0, sd, 1.0)
-    X, y = np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, -1])
-    return X[~test], y[~test], X[test], y[test], fs.Gaussian(0.1), None
-
-
-# --- held-out scores ------------------------------------------------------------------------------
-
-
 def start(kind, covariance, inducing, likelihood, outputs=None):
     """Return the model with q = prior."""
     return fs.SVGP(
         covariance, inducing, fs.at_prior(kind, covariance, inducing, outputs=outputs), likelihood
     )
-
-
-def train(method, setting, data, seed, **options):
-    """Return the trained model and the info of ``fs.fit``, which takes ``options``.
-
-    ``data`` are those of ``split_rows``. With ``resume`` the start is not computed.
-    """
-    X, y, _, _, likelihood, outputs = data
-    if options.get("resume"):
-        model = fs.load(options["resume"]).model
-    else:
-        kind = fs.Matern32 if outputs is None else fs.Matern52
-        covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=0, ard=False))
-        inducing = fs.kmeans_inducing(X, setting.inducing, rng=seed)
-        q = fs.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened
-        model = start(q, covariance, inducing, likelihood, outputs)
-    rounds = {"m_steps": setting.m_steps}
-    if method != "Adam":
-        rounds["e_steps"] = setting.e_steps
-        rounds["natural_step_size"] = fs.schedules.log_linear(1e-3, setting.natural, 100)
-    return fs.fit(
-        model,
-        X,
-        y,
-        steps=setting.steps,
-        batch_size=setting.batch,
-        optimiser=fs.adam(setting.adam),
-        rng=seed,
-        **rounds,
-        **options,
-    )
-
-
-def score(model, data):
-    """Return ``(RMSE or error, NLPD)`` on the test rows of the data."""
-    _, _, Xs, ys, likelihood, outputs = data
-    mean = fs.predict_y(model, Xs)[0]
-    if outputs is not None:
-        off = np.mean(mean.argmax(axis=-1) != ys)
-    elif isinstance(likelihood, fs.BernoulliLogit):
-        off = np.mean((mean > 0.5) != ys)
-    else:
-        off = np.sqrt(np.mean((mean - ys) ** 2))
-    return float(off), -float(np.mean(fs.predict_log_density(model, Xs, ys)))
-
-
-def table(names, args):
-    """The rows of a Markdown table."""
-    cases = [(name, name, SETTINGS[name]) for name in names if name in SETTINGS]
-    if "mnist" in names:
-        cases += [
-            (f"mnist {row}", "mnist", Setting(100, 200, 1500, *TABLE_1[row])) for row in args.rows
-        ]
-    for title, name, setting in cases:
-        setting = setting._replace(steps=args.steps or setting.steps)
-        for method in METHODS:
-            found = []
-            for seed in range(args.seeds):
-                path = pathlib.Path(
-                    args.out, f"{title}-{method}-{setting.steps}-{seed}.json".replace(" ", "-")
-                )
-                if not path.is_file():
-                    data = split_rows(name, seed)
-                    model, info = train(method, setting, data, seed)
-                    bound = float(info.smoothed / len(data[0]))
-                    path.write_text(json.dumps([*score(model, data), bound]))
-                found.append(json.loads(path.read_text()))
-            numbers = " | ".join(
-                f"{m:.3f} ± {s:.3f}"
-                for m, s in zip(np.mean(found, 0), np.std(found, 0), strict=True)
-            )
-            yield f"| {title} | {method} | {numbers} |"
 
 
 # --- rounds of EM ---------------------------------------------------------------------------------
@@ -400,33 +257,22 @@ def picture(path, rounds):
 
 
 def main(argv=None):
-    """Train, print the table, write the picture; return the rows of the table."""
+    """Write the picture, print its bounds and the table of rounds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    known = *SETTINGS, "mnist", "picture", "rounds"
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"some of {', '.join(known)} (default: all)"
-    )
-    parser.add_argument(
-        "--rows",
-        nargs="+",
-        type=int,
-        choices=TABLE_1,
-        default=list(TABLE_1),
-        help="of table 1, for mnist",
-    )
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="replaces the default of each data set")
+    known = "picture", "rounds"
+    parser.add_argument("names", nargs="*", metavar="NAME", help="picture, rounds (default: both)")
     parser.add_argument(
         "--rounds",
         type=int,
         default=20,
         help="of EM in the picture; for `rounds` three times as many",
     )
+    parser.add_argument("--seeds", type=int, default=6, help="of each likelihood, for `rounds`")
     parser.add_argument("--out", default="dual")
     args = parser.parse_args(argv)
-    names = args.names or list(known)
+    names = args.names or known
     if unknown := set(names) - set(known):
-        parser.error(f"no data set {min(unknown)!r}; there are {', '.join(known)}")
+        parser.error(f"no {min(unknown)!r}; there are {' and '.join(known)}")
     pathlib.Path(args.out).mkdir(parents=True, exist_ok=True)
     if "picture" in names:
         path = pathlib.Path(args.out, "dual.png")
@@ -435,7 +281,7 @@ def main(argv=None):
         print(f"wrote {path}")
     if "rounds" in names:
         print("| held | in 3 rounds | median | most | not at all |\n|" + "---|" * 5)
-        for line in table_of_rounds(3 * args.rounds, 6 if args.steps is None else 1):
+        for line in table_of_rounds(3 * args.rounds, args.seeds):
             print(line, flush=True)
         for likelihood in (fs.BernoulliLogit(), fs.Poisson()):
             each, tied = epochs_without_noise(likelihood)
@@ -443,12 +289,6 @@ def main(argv=None):
                 f"{type(likelihood).__name__}, three epochs of batches: {each:.1g} nats off, tied"
                 f" {tied:.2g}"
             )
-    print("| data | method | RMSE or error | NLPD | bound per datum |\n|" + "---|" * 5)
-    rows = []
-    for line in table(names, args):
-        rows.append(line)
-        print(line, flush=True)
-    return rows
 
 
 if __name__ == "__main__":

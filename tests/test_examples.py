@@ -32,6 +32,7 @@ control_variates = _example("control_variates")
 odd_even = _example("odd_even")
 relevance = _example("relevance")
 dual = _example("dual")
+dual_minibatches = _example("dual_minibatches")
 directions = _example("directions")
 deep = _example("deep")
 patches = _example("patches")
@@ -240,32 +241,33 @@ def test_digits_by_patches(patches, tmp_path, monkeypatch):
         patches.main(["moon"])
 
 
-def test_dual_sites_beside_a_held_q(dual, tmp_path, capsys):
+def test_dual_sites_beside_a_held_q(dual_minibatches, tmp_path, capsys):
     """A finished score is read from its file."""
-    skip_without(dual.DATA, "banana.X.csv", "airfoil.data.csv.gz")
+    skip_without(dual_minibatches.DATA, "banana.X.csv", "airfoil.data.csv.gz")
     command = ["banana", "airfoil", "--steps", "30", "--seeds", "2", "--out", str(tmp_path)]
-    rows = dual.main(command)
+    rows = dual_minibatches.main(command)
     assert [row.split(" | ")[:2] for row in rows] == [
-        [f"| {name}", m] for name in ("banana", "airfoil") for m in dual.METHODS
+        [f"| {name}", m] for name in ("banana", "airfoil") for m in dual_minibatches.METHODS
     ]
     assert all(0 < float(row.split(" | ")[3].split(" ± ")[0]) < 1.5 for row in rows)
     path = tmp_path / "airfoil-natural-30-1.json"
     path.write_text("[0.0, 0.0, 0.0]")
     assert (
-        dual.main(command)[4].startswith("| airfoil | natural | ")
-        and dual.main(command)[4] != rows[4]
+        dual_minibatches.main(command)[4].startswith("| airfoil | natural | ")
+        and dual_minibatches.main(command)[4] != rows[4]
     )
     with pytest.raises(SystemExit):
-        dual.main(["moon"])
+        dual_minibatches.main(["moon"])
     assert "no data set 'moon'; there are banana," in capsys.readouterr().err
 
 
-def test_digits_in_rounds(dual, monkeypatch):
-    skip_without(dual.DATA, "mnist_t10k.images-idx3-ubyte.gz")
-    setting, data = dual.Setting(10, 50, 6, *dual.TABLE_1[4]), dual.split_rows("mnist", 0)
-    for method in dual.METHODS:
-        model, info = dual.train(method, setting, data, 0)
-        (error, nlpd), bound = dual.score(model, data), info.smoothed / len(data[0])
+def test_digits_in_rounds(dual_minibatches):
+    skip_without(dual_minibatches.DATA, "mnist_t10k.images-idx3-ubyte.gz")
+    setting = dual_minibatches.Setting(10, 50, 6, *dual_minibatches.TABLE_1[4])
+    data = dual_minibatches.split_rows("mnist", 0)
+    for method in dual_minibatches.METHODS:
+        model, info = dual_minibatches.train(method, setting, data, 0)
+        (error, nlpd), bound = dual_minibatches.score(model, data), info.smoothed / len(data[0])
         assert 0.1 < error < 0.95 and 1 < nlpd < 3 and -4 < bound < -1
 
 
@@ -279,13 +281,22 @@ def test_the_picture_of_dual_sites_and_rounds_of_em(dual, tmp_path, capsys):
     assert abs(each) < 1e-4 and tied > 0.01
     pytest.importorskip("matplotlib")
     skip_without(dual.DATA, "banana.X.csv")
-    assert dual.main(["picture", "--rounds", "2", "--out", str(tmp_path)]) == []
+    dual.main(["picture", "--rounds", "2", "--out", str(tmp_path)])
     assert (tmp_path / "dual.png").read_bytes().startswith(b"\x89PNG")
     traces = dict(
         line.split(": ") for line in capsys.readouterr().out.splitlines() if ": -" in line
     )
     ends = {name: float(values.split(", ")[1]) for name, values in traces.items()}
     assert ends["absorbed sites"] > ends["whitened q"] + 5 > ends["dual sites"] + 5
+
+
+def test_rounds_of_em_by_their_command(dual, tmp_path, capsys):
+    dual.main(["rounds", "--rounds", "1", "--seeds", "1", "--out", str(tmp_path)])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("| held | in 3 rounds") and len(said) == 2 + len(dual.HELD) + 2
+    with pytest.raises(SystemExit):
+        dual.main(["moon"])
+    assert "no 'moon'; there are picture and rounds" in capsys.readouterr().err
 
 
 def test_random_features_by_conjugate_gradients(weight_space, capsys):

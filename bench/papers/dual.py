@@ -1,8 +1,12 @@
-"""t-SVGP (Adam, Chang, Khan and Solin 2021): table 1 and figures 1 to 4. See examples/dual.py."""
+"""t-SVGP (Adam, Chang, Khan and Solin 2021): table 1 and figures 1 to 4.
+
+See examples/dual_minibatches.py and examples/dual.py.
+"""
 
 from functools import cache, lru_cache, partial
 
 import dual as example
+import dual_minibatches as minibatches
 
 import fastsvgp as fs
 
@@ -37,7 +41,7 @@ MINUTES = {1: 3, 2: 4, 3: 5, 4: 7, 5: 7, 6: 6}
 
 @lru_cache(maxsize=1)
 def rows_of(name, split, part):
-    data = Data(*example.split_rows(name, split)[:4])
+    data = Data(*minibatches.split_rows(name, split)[:4])
     return data if part == "test" else held_back(data)
 
 
@@ -58,18 +62,18 @@ def in_full(name, data):
 def train(data, split, steps, checkpoint, *, name, method, row=None):
     """Train a method of the example in a setting of its table 1, or in that of a data set."""
     if row is None:
-        setting = example.SETTINGS[name]
+        setting = minibatches.SETTINGS[name]
     else:
-        setting = example.Setting(100, 200, steps, *example.TABLE_1[row])
+        setting = minibatches.Setting(100, 200, steps, *minibatches.TABLE_1[row])
     setting = setting._replace(
         inducing=data.scaled(setting.inducing, least=8),
         batch=data.scaled(setting.batch, least=32),
         steps=steps,
     )
     own = in_full(name, data)
-    model, info = example.train(method, setting, own, split, **checkpoint.options())
+    model, info = minibatches.train(method, setting, own, split, **checkpoint.options())
     checkpoint.finish(info)
-    off, nlpd = example.score(model, own)
+    off, nlpd = minibatches.score(model, own)
     return outcome(model, info, data, {OFF.get(name, "RMSE"): off, "NLPD": nlpd})
 
 
@@ -77,7 +81,7 @@ OFF = {"mnist": "error", "banana": "error"}
 
 
 def title(row, method):
-    natural, adam, e_steps, m_steps = example.TABLE_1[row]
+    natural, adam, e_steps, m_steps = minibatches.TABLE_1[row]
     return f"{row}: LR {natural} and {adam}, steps {e_steps} and {m_steps}: {method}"
 
 
@@ -125,7 +129,7 @@ SMALL = Table(
             splits=3,
             groups=(name,),
         )
-        for name, setting in example.SETTINGS.items()
+        for name, setting in minibatches.SETTINGS.items()
         for method in (*METHODS, "Adam")
     ),
 )

@@ -1,9 +1,10 @@
-"""Trainings of the figures of t-SVGP that examples/dual.py does not have."""
+"""Trainings of the figures of t-SVGP that the examples do not have."""
 
 import os
 import time
 
 import dual as example
+import dual_minibatches as minibatches
 import numpy as np
 from scipy.optimize import minimize_scalar
 
@@ -114,7 +115,7 @@ def alternate(data, rounds, checkpoint, name, method):
 def short(data, inducing, steps, method):
     """Return CPU seconds and NLPD of some steps; the first one, which compiles, is not counted."""
     X, y, Xs, ys, likelihood, outputs = data
-    natural, adam, *_ = example.TABLE_1[1]
+    natural, adam, *_ = minibatches.TABLE_1[1]
     if method == "GPflow":
         seconds, nlpd = gpflow_steps(data, inducing, steps, natural, adam)
         return {"scores": {"CPU seconds": seconds, "NLPD": nlpd}}
@@ -124,10 +125,10 @@ def short(data, inducing, steps, method):
         if step == 1:
             started[0] = time.process_time()
 
-    setting = example.Setting(inducing, min(200, len(X)), steps + 1, *example.TABLE_1[1])
-    model, _ = example.train(method, setting, data, 0, callback=watch)
+    setting = minibatches.Setting(inducing, min(200, len(X)), steps + 1, *minibatches.TABLE_1[1])
+    model, _ = minibatches.train(method, setting, data, 0, callback=watch)
     seconds = time.process_time() - started[0]
-    return {"scores": {"CPU seconds": seconds, "NLPD": example.score(model, data)[1]}}
+    return {"scores": {"CPU seconds": seconds, "NLPD": minibatches.score(model, data)[1]}}
 
 
 def gpflow_steps(data, inducing, steps, natural, adam):
