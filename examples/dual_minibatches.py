@@ -87,35 +87,40 @@ def split_rows(name, seed):
 # --- held-out scores ------------------------------------------------------------------------------
 
 
-def train(method, setting, data, seed, **options):
+def own_start(q, setting, data, seed):
+    """Return the model that all methods start from: one lengthscale, and k-means."""
+    X, _, _, _, likelihood, outputs = data
+    kind = fs.Matern32 if outputs is None else fs.Matern52
+    covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=0, ard=False))
+    inducing = fs.kmeans_inducing(X, setting.inducing, rng=seed)
+    return start(q, covariance, inducing, likelihood, outputs)
+
+
+def authors_start(q, setting, data, seed):
+    """Return the start of the authors' program for MNIST: lengthscales of 1, random digits."""
+    X, _, _, _, likelihood, outputs = data
+    covariance = fs.Matern52(variance=1.0, lengthscales=np.ones(X.shape[1]))
+    chosen = np.random.default_rng(seed).permutation(len(X))[: setting.inducing]
+    return start(q, covariance, X[chosen], likelihood, outputs)
+
+
+def train(method, setting, data, seed, begin=own_start, **options):
     """Return the trained model and the info of ``fs.fit``, which takes ``options``.
 
     ``data`` are those of ``split_rows``. With ``resume`` the start is not computed.
     """
-    X, y, _, _, likelihood, outputs = data
+    X, y, *_ = data
     if options.get("resume"):
         model = fs.load(options["resume"]).model
     else:
-        kind = fs.Matern32 if outputs is None else fs.Matern52
-        covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=0, ard=False))
-        inducing = fs.kmeans_inducing(X, setting.inducing, rng=seed)
         q = fs.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened
-        model = start(q, covariance, inducing, likelihood, outputs)
-    rounds = {"m_steps": setting.m_steps}
+        model = begin(q, setting, data, seed)
+    settings = {"m_steps": setting.m_steps, "optimiser": fs.adam(setting.adam)}
     if method != "Adam":
-        rounds["e_steps"] = setting.e_steps
-        rounds["natural_step_size"] = fs.schedules.log_linear(1e-3, setting.natural, 100)
-    return fs.fit(
-        model,
-        X,
-        y,
-        steps=setting.steps,
-        batch_size=setting.batch,
-        optimiser=fs.adam(setting.adam),
-        rng=seed,
-        **rounds,
-        **options,
-    )
+        settings["e_steps"] = setting.e_steps
+        settings["natural_step_size"] = fs.schedules.log_linear(1e-3, setting.natural, 100)
+    settings |= options
+    return fs.fit(model, X, y, steps=setting.steps, batch_size=setting.batch, rng=seed, **settings)
 
 
 def score(model, data):
