@@ -237,6 +237,9 @@ def test_digits_by_patches(patches, tmp_path, monkeypatch):
     assert [row.split(" | ")[0][2:] for row in rows] == list(patches.ROWS)
     assert patches.main([*command, "picture", "RBF"]) == rows[1:2]
     assert (tmp_path / "patches.png").read_bytes().startswith(b"\x89PNG")
+    tried = [row.split(" | ") for row in patches.main([*command, "settings"])]
+    assert len(tried) == len(patches.TRIED)
+    assert tried[1][:1] == ["| convolutional, variance 30"] and tried[1][2] != tried[0][2]
     with pytest.raises(SystemExit):
         patches.main(["moon"])
 

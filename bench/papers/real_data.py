@@ -95,7 +95,6 @@ TABLE = Table(
             IMAGES,
             4,
             steps=600,
-            differs="start and step sizes chosen on the test digits",
         ),
     ),
 )
