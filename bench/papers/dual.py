@@ -32,7 +32,8 @@ OWN_START = (
 AUTHORS_START = (
     " The start of the authors' program: a lengthscale for each of 784 inputs, at 1 where distances"
     " are about 10, and digits of the training rows as inducing inputs; natural steps have their"
-    " size from the first on."
+    " size from the first on. Each natural step has a batch of its own; in that program those of"
+    " t-SVGP share one in a round."
 )
 FALLING = OWN_START + " Adam's steps fall along a cosine to a hundredth of the LR."
 TABLE_1 = {  # q-SVGP, t-SVGP
