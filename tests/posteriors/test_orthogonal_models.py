@@ -183,7 +183,8 @@ def test_files_flat_vectors_and_training(rng, tmp_path, kind):
     assert type(again.inducing) is fs.InducingPair and fs.elbo(again, X, Y) == fs.elbo(model, X, Y)
     _, grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER)
     value = lambda moved: fs.elbo(moved, X, Y, jitter=JITTER)  # noqa: E731
-    fs.testing.assert_gradient(value, model, grad, rng=rng)
+    # O can lie near Z, where the bound is strongly curved: small steps
+    fs.testing.assert_gradient(value, model, grad, rng=rng, step=5e-5)
     optimiser = fs.adam(0.01, step_sizes={"inducing.O": 1e-3})
     fields = fs.by_field(fs.adam(0.01), {"inducing.O": fs.sgd(1e-5)})
     for settings in ({"optimiser": optimiser}, {"optimiser": fields}, {"natural_step_size": 0.5}):
