@@ -116,6 +116,19 @@ def test_a_cell_of_each_table(reproduce, name, tmp_path, capsys):
     assert file.stat().st_mtime_ns == before and not capsys.readouterr().out
 
 
+def test_starts_and_steps_of_the_tables_of_digits_differ(reproduce, tmp_path):
+    skip_without_data(reproduce, "mnist_t10k.images-idx3-ubyte.gz")
+    row, scores, lengthscale = "1: LR 0.04 and 0.05, steps 1 and 1: t-SVGP", set(), {}
+    for name in ("dual_1", "dual_1_falling", "dual_1_start"):
+        command = [name, "--rows", row, "--splits", "0", "--steps", "3", "--out", str(tmp_path)]
+        assert reproduce.main(command) == 0
+        found = result_of(tmp_path, *cell_of(reproduce, name, row), reproduce)
+        scores.add(found["scores"]["NLPD"])
+        lengthscale[name] = found["hyperparameters"].get("covariance.lengthscales")
+    assert len(scores) == 3 and lengthscale["dual_1"] != lengthscale["dual_1_falling"] > 5
+    assert lengthscale["dual_1_start"] is None  # one for each of 784 inputs: not written
+
+
 def test_a_training_goes_on_from_its_checkpoint(reproduce, tmp_path, capsys):
     """Its result is that of a training without a break, and another process leaves it alone."""
     skip_without_data(reproduce, "elevators.data.csv.gz")

@@ -219,7 +219,10 @@ def page(folder, tables):
     top = "\n".join([summary + (":" if said else "."), "", *said]).rstrip()
     cells = [(table, cell) for table in tables for cell in table.cells if cell.runs]
     count = sum(bool(results.of_cell(folder, table, cell)) for table, cell in cells)
-    there = f"Of {len(cells)} rows that the data at hand allow, {count} have results."
+    there = (
+        f"Of {len(cells)} rows that the data at hand allow, {count} have results. Rows from another"
+        " start, or with falling steps, repeat orders of a paper."
+    )
     parts, paper = [HEAD, top, "", there, "", LEGEND, ""], None
     for table in tables:
         if table.paper != paper:
