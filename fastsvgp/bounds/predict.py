@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..likelihoods.layout import laid_out
+from ..posteriors.base import covariance_factor
 from ..records import Marginals
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import (
@@ -334,7 +335,7 @@ def joint_samples(mean, cov, jitter, num_samples, rng):
 
     mean (..., N); cov (..., N, N)
     """
-    factor = kernels.cholesky(cov, jitter)
+    factor = covariance_factor(cov, jitter)
     noise = np.asarray(
         rng.standard_normal((*mean.shape, num_samples)).astype(mean.dtype), like=mean
     )

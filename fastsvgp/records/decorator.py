@@ -59,7 +59,7 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
     Gradients keep its value.
 
-    Settings are keyword-only: ``fs.StudentT(0.3, df=4.0)``.
+    Settings with a default are keyword-only: ``fs.StudentT(0.3, df=4.0)``.
 
     Parameters
     ----------

@@ -147,13 +147,14 @@ def fit(
 
     - ``SVGP``: minibatch steps of a first-order optimiser, optionally with natural-gradient steps
       of q(u);
+    - ``MultiGP``: the same, for all latent functions together;
     - ``DeepGP``: the same, with new draws of the hidden layers in each step;
     - ``SGPR`` and ``OrthogonalSGPR``: L-BFGS-B on the collapsed bound of all data;
     - ``QSGP``: AdaGrad in place, on minibatches and on samples of the basis functions.
 
     Parameters
     ----------
-    model : SVGP, DeepGP, SGPR, OrthogonalSGPR or QSGP
+    model : SVGP, MultiGP, DeepGP, SGPR, OrthogonalSGPR or QSGP
         Model to start from. It is not modified.
     X : (N, D) array
     Y : (N,) or (N, P) array
