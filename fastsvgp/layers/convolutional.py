@@ -21,7 +21,6 @@ from ..means import Mean
 from ..posteriors import Posterior
 from ..records import Marginals, record
 from ..records.typed import Array, Record
-from .layer import PARTS
 
 
 @record
@@ -83,7 +82,7 @@ class ConvolutionalLayer(OnPatches):
 
     def check_parts(self):
         """Raise ``TypeError`` as a ``Layer`` does."""
-        check.parts(self, PARTS)
+        check.parts(self)
 
     def check_shapes(self):
         """Return ``(H W C, (R S P,))``, with the errors of a ``Layer``."""

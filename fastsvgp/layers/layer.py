@@ -1,7 +1,5 @@
 """Records of a deep GP, and the argument checks of its public functions."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from .. import check
@@ -16,11 +14,7 @@ from ..records import leaves, record, replace
 from ..records.typed import Array, Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
-
-PARTS = "covariance", "posterior", "mean"
-
-if TYPE_CHECKING:
-    from .convolutional import ConvolutionalLayer
+from .convolutional import ConvolutionalLayer
 
 
 @record
@@ -60,7 +54,7 @@ class Layer:
 
     def check_parts(self):
         """Raise ``TypeError`` if a part has the wrong type."""
-        check.parts(self, PARTS)
+        check.parts(self)
 
     def check_shapes(self):
         """Return ``(columns of the inputs, leading axes of the outputs)``.
@@ -106,7 +100,7 @@ class DeepGP:
     (6, 1)
     """
 
-    layers: "tuple[Layer | ConvolutionalLayer | Record, ...]"
+    layers: tuple[Layer | ConvolutionalLayer | Record, ...]
     likelihood: Likelihood
 
     @property
