@@ -5,7 +5,7 @@ import numpy as np
 from .. import check
 from ..bounds.posterior_passes import layer_pass
 from ..covariances import Covariance
-from ..errors import NotPositiveDefinite
+from ..errors import BadEntry, NotPositiveDefinite
 from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
@@ -128,7 +128,11 @@ class naming:
             and error.args
             and isinstance(error.args[0], str)
         ):
-            error.args = (f"`{self._name}`: {error.args[0]}", *error.args[1:])
+            if isinstance(error, BadEntry):  # it puts the name of the array in quotes itself
+                error.name = f"{self._name}.{error.name}"
+                error.args = (error.name, *error.args[1:])
+            else:
+                error.args = (f"`{self._name}`: {error.args[0]}", *error.args[1:])
 
 
 def naming_layer(number):

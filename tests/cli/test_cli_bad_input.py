@@ -11,7 +11,7 @@ from support.cli_runs import refused
 
 import fastsvgp as fs
 from fastsvgp.cli import main
-from fastsvgp.optim.base import Diverged
+from fastsvgp.errors import Diverged
 from fastsvgp.recipes import routine
 from fastsvgp.records.persistence import load_with_extra
 from fastsvgp.train.steps import minibatch

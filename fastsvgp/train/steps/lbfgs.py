@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from ... import check
 from ...collapsed.sgpr import collapsed_bound_and_grad, optimal_svgp
 from ...distributed.protocol import reported
 from ...errors import Diverged, NotPositiveDefinite
@@ -211,10 +212,7 @@ class CollapsedSteps(Steps):
                 raise
             problem = str(error).split(". Likely")[0]
         if self._reference is None:
-            raise ValueError(
-                f"fit: {problem} at the model to start from; standardise inputs and targets, or"
-                " start elsewhere"
-            )
+            raise check.diverged(f"fit: {problem} at the model to start from", model, step=1)
         log.warning(
             "iteration %d: the line search went too far and comes back (%s)",
             self._step + 1,

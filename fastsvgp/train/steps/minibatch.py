@@ -10,7 +10,7 @@ from ... import check, models
 from ...bounds.elbo import elbo_and_grad
 from ...bounds.inverse_free_direction import likelihood_direction
 from ...distributed import broadcast, reduce
-from ...errors import BadEntry, Diverged
+from ...errors import BadEntry
 from ...optim.natural.svgp import natural_step, natural_step_and_grad
 from ...posteriors.placed import placed, with_placed
 from ...runtime import cuda_reductions, deferred_checks, devices
@@ -135,14 +135,14 @@ class MinibatchSteps(Steps):
             if (i or grad is None) and (paths or value is None):
                 (value, grad), also_used = self._gradient(at + i, model, batch, paths)
                 used = max(used, also_used)
-            self._refuse_infinite(value)
+            self._refuse_infinite(value, model)
             if self._optimiser.paths(model):
                 step_size = self._optimiser.step_size_at(optimised)
                 model, optimised = self._optimiser.step(model, grad, optimised, value)
             if checks is not None and checks.holds_value:
                 value, clamped = deferred_checks.outcome(checks.report_all().get())
                 check.report_clamped(clamped)
-                self._refuse_infinite(value)
+                self._refuse_infinite(value, model)
             model = self._updated(model, grad, requested)
             model, inverse = self._refreshed(model, batch[0])
         if self._natural is not None:
@@ -177,13 +177,11 @@ class MinibatchSteps(Steps):
                     one.step_size,
                 )
 
-    def _refuse_infinite(self, value):
+    def _refuse_infinite(self, value, model):
         if not math.isfinite(value):
-            raise Diverged(
-                f"fit: the bound is {value} at step {self._step + 1}, though all parameters are"
-                " finite. Likely causes, in order: a step size that is too large; targets on a"
-                " wild scale (standardise them); float32 where float64 is needed"
-            )
+            at = self._step + 1
+            what = f"fit: the bound is {value} at step {at}, though all parameters are finite"
+            raise check.diverged(what, model, at)
 
     def _moving(self, model, optimised):
         """Return the leaves that the next gradient step updates."""
