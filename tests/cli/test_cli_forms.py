@@ -1,6 +1,8 @@
 """Columns in the forms of other people's files: what fit reads, and predict after it."""
 
 import logging
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from support.columns_zoo import CLOCKS, MOMENTS, MONTHS, NUMBERS, ZOO, N, days
 
 import fastsvgp as fs
 from fastsvgp.cli.data import dates, quantities
+from fastsvgp.cli.data.cells import is_number
 from fastsvgp.cli.data.forms import PLAIN, Form, find
 from fastsvgp.cli.data.tables import read_table
 from fastsvgp.cli.data.task import load_task, split
@@ -45,6 +48,17 @@ def test_a_column_of_each_form_is_numbers(here, rng, caplog, name):
             DataFileError, match=f"odd.csv, line 3, column 'a': '{odd}' is not an? "
         ):
             task.encoding.read(table, [0])
+
+
+def test_the_examples_of_the_page_are_read():
+    page = (pathlib.Path(__file__).parents[2] / "docs/command_line.md").read_text(encoding="utf-8")
+    rows = page.partition("| form of the cells |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [cell for row in rows for cell in re.findall("`(.*?)`", row)]
+    assert len(cells) > 40
+    for cell in cells:
+        cell = f"2024-01-31 18:30{cell}" if cell in ("Z", "+02:00") else cell
+        codes = [name for name in dates.CODES if dates.days_of(cell, name) is not None]
+        assert codes if is_number(cell) else find([cell])[0] is not None, cell
 
 
 def test_cycles_of_clocks_and_months(here, rng):
