@@ -67,7 +67,9 @@ PERIODS = {
     "nQ YYYY": (quarters("Qq%Y"), quarter),
     "Qn YY": (quarters("qQ-%y"), quarter),
     "nQ YY": (quarters("Qq%y"), quarter),
+    "YY Qn": (quarters("%yqQ"), quarter),
     "YYYY-Www": ("%G-W%V", monday),
+    "Www YYYY": ("week %V, %G", monday),
     "YYYYMM": ("%Y%m", month),
     "YYYY.MM": ("%Y.%m", month),
 }
@@ -132,6 +134,8 @@ def test_a_period_is_its_first_day(rng, form):
         ("2024-01-02T00:30+02", "YYYY-MM-DD", "2024-01-01T22:30"),
         ("2024-01-02T24:00", "YYYY-MM-DD", "2024-01-03"),
         ("2024-01-02 06", "YYYY-MM-DD", "2024-01-02T06:00"),
+        ("2024-01-02, 6:30 Uhr", "YYYY-MM-DD", "2024-01-02T06:30"),
+        ("Jan 2 2024 at 06:30", "Mon DD, YYYY", "2024-01-02T06:30"),
         ("2024-01-02 6h30", "YYYY-MM-DD", "2024-01-02T06:30"),
         ("2/1/2024 18.30.15", "DD/MM/YYYY", "2024-01-02T18:30:15"),
         ("1/2/2024 12:30 AM", "MM/DD/YYYY", "2024-01-02T00:30"),

@@ -40,13 +40,14 @@ FIELDS = {
     "P": r"(?P<next>\d\d)",
     "C": (
         r"(?P<hour>\d{1,2})(?:(?P<mark>[:.h])(?P<minute>\d\d)"
-        r"(?:(?:(?P=mark)|m)(?P<second>\d\d(?:[.,:]\d+)?)s?)?)?(?: ?(?P<half>[ap])\.?m\.?)?"
+        r"(?:(?:(?P=mark)|m)(?P<second>\d\d(?:[.,:]\d+)?)s?)?)?"
+        r"(?: ?(?P<half>[ap])\.?m\.?| ?uhr| ?h)?"
     ),
     "H": r"(?P<hour>\d\d)(?:(?P<minute>\d\d)(?:(?P<second>\d\d(?:[.,]\d+)?))?)?",
     "Z": r" ?(?:z|(?:utc|gmt)?(?P<zone>[+-]\d\d(?::?\d\d)?)|utc|gmt)(?: ?\([a-z ]+\))?",
     "A": (r"(?:(?:mon|tue|tues|wed|wednes|thu|thur|thurs|fri|sat|satur|sun)(?:day)?\.?,?[ -]+)?"),
 }
-CLOCK = "(?:(?:,?[t_ ] *|:)C(?:Z)?)?"  # behind a date
+CLOCK = "(?:(?:,?[t_ ] *|:| at )C(?:Z)?)?"  # behind a date
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ DATES = {name: Layout(layout, _DAY) for name, layout in _days_in_digits()} | {
         ("nQ YYYY", "Qq[-/., ]*Y", _MONTH),
         ("Qn YY", "qQ[-/. ]*S", _MONTH),
         ("nQ YY", "Qq[-/. ]*S", _MONTH),
+        ("YY Qn", "S[-/. ]*qQ", _MONTH),
+        ("Www YYYY", "w(?:eek|k)? ?W[-/., ]*Y", _MONTH),
         ("YYYY-Www", "Y[-/ ]*w(?:eek|k)? ?W", _MONTH),
         ("YYYY-Www-d", "Y-?wV-?G", _DAY),
     )

@@ -9,7 +9,8 @@ _SPACE = "[ \u00a0\u2009\u202f]"
 _EXPONENT = r"(?:[eEdD][+-]?\d+)"
 _DIGITS = {
     name: re.compile(
-        rf"(?P<whole>[1-9]\d{{0,2}}(?:(?:\{group}|['’]|{_SPACE})\d{{3}})+|\d*)"
+        rf"(?P<whole>[1-9]\d{{0,2}}(?:(?:\{group}|['’]|{_SPACE})\d{{3}})+"
+        rf"|[1-9]\d?(?:\{group}\d\d)+\{group}\d{{3}}|\d*)"  # 1,234,567 or 12,34,567
         rf"(?:\{point}(?P<part>\d*))?(?P<exponent>{_EXPONENT}?)"
     )
     for name, (group, point) in NUMBERS.items()
@@ -19,15 +20,18 @@ _SYMBOLS = "$€£¥₹₩₽₺"
 _QUANTITY = re.compile(
     rf"(?P<sign>[+-]?){_SPACE}*(?P<before>(?:[A-Z]{{0,2}}[{_SYMBOLS}]|{_CODES}|Rs\.?|kr\.?)?){_SPACE}*"
     rf"(?P<second>[+-]?)(?P<number>[\d.,](?:[\d.,'’]|{_SPACE})*?{_EXPONENT}?){_SPACE}*"
-    rf"(?P<after>(?:(?:[^\W\d_]|[%‰°º′″²³/{_SYMBOLS}])(?:[^\d,;]|(?<=[^\W_])\d|(?<=[-^])\d)*)?)"
+    rf"(?P<after>(?:(?:[^\W\d_]|[%‰°º′″²³/{_SYMBOLS}])(?:[^\d,;]|(?<=[A-Za-z^-])\d)*|[+])?)"
 )
 _DAYS = r"(?P<sign>[+-]?)(?:(?P<days>\d+) ?d(?:ays?)?,? *)?"
-_SECOND = r"(?P<seconds>\d+(?:[.,]\d+)?)"
 ELAPSED = {
-    "h:mm:ss": rf"{_DAYS}(?:(?P<hours>\d+):(?=\d\d:))?(?P<minutes>\d+):(?=[0-5]\d){_SECOND}",
+    "h:mm:ss": (
+        rf"{_DAYS}(?:(?:(?P<hours>\d+):(?=[0-5]\d:))?(?P<minutes>\d+):(?=\d\d))?"
+        r"(?P<seconds>[0-5]?\d(?:[.,]\d+)?)"
+    ),
     "1h 30m": (
         rf"{_DAYS}(?:(?P<hours>\d+) ?h(?:(?:ou)?rs?)?,? *)?"
-        rf"(?:(?P<minutes>\d+) ?m(?:in(?:ute)?s?)?,? *)?(?:{_SECOND} ?s(?:ec(?:ond)?s?)?)?"
+        r"(?:(?P<minutes>\d+) ?m(?:in(?:ute)?s?)?,? *)?"
+        r"(?:(?P<seconds>\d+(?:[.,]\d+)?) ?s(?:ec(?:ond)?s?)?)?"
     ),
 }
 _SECONDS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
