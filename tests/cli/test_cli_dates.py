@@ -70,7 +70,7 @@ def test_dates_are_numbers_and_predict_reads_new_ones(here, rng, capsys, form):
     out, err = run(capsys, "fit", path, *FEW[:-1])
     name = str(find([row[0] for row in rows])[0])
     assert (
-        f"column 'when': dates ({name}), read as day number, year as a circle, week as a circle"
+        f"column 'when': dates ({name}), read as day number, place in the year, place in the week"
         in out
         and err.count("note") == 0
     )

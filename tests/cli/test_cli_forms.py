@@ -95,7 +95,7 @@ def test_a_date_and_a_clock_in_two_columns_are_one_date(here, rng, capsys, order
     out, _ = run(capsys, "fit", path, *FEW[:-1])
     assert (
         "column 'Date': dates (DD/MM/YYYY) with the time in column 'Time' (hh:mm), read as day"
-        " number, year as a circle, week as a circle, day as a circle" in out
+        " number, place in the year, place in the week, place in the day" in out
     )
     X = fs.load_fitted("two-fit").read(
         write_rows("new.csv", ["Time", "Date"], [["06.00.00", "02/01/1970"]])

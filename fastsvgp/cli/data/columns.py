@@ -20,6 +20,9 @@ from .reading import Kinds, read_raw
 
 log = logging.getLogger("fastsvgp")
 OTHER, GAP = "(other)", "(missing)"
+# names of the inputs of columns with a form
+FIRST = {"date": "day number", "clock": "hours", "elapsed": "seconds", "angle": "degrees"}
+PLACES = {cycle: f"place in the {cycle}" for cycle in dates.DAYS}
 
 
 @dataclass(frozen=True)
@@ -169,20 +172,10 @@ class Encoding:
 def _described(column, clock):
     """Describe a column with a form, and the column of clocks that it is joined with."""
     joined = "" if clock is None else f" with the time in column {clock.name!r} ({clock.form})"
-    read = {
-        "date": ["day number"],
-        "clock": ["hours"],
-        "elapsed": ["seconds"],
-        "angle": ["degrees"],
-    }
-    inputs = [
-        *read.get(column.kind, ["numbers"]),
-        *(f"{cycle} as a circle" for cycle in column.cycles),
-    ]
-    return (
-        f"column {column.name!r}: {NOUNS[column.kind]} ({column.form}){joined}, read as"
-        f" {', '.join(inputs)}"
-    )
+    inputs = [FIRST[column.kind]] if column.kind in FIRST else []
+    inputs += [PLACES.get(cycle, cycle) for cycle in column.cycles]
+    read = f", read as {', '.join(inputs)}" if inputs else ""
+    return f"column {column.name!r}: {NOUNS[column.kind]} ({column.form}){joined}{read}"
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -23,6 +23,9 @@ _NAMES = (
     "january february march april may june july august september october november december".split()
 )
 MONTHS = {name: k for k, month in enumerate(_NAMES, 1) for name in (month, month[:3])} | {"sept": 9}
+# years in four digits and two; months, also in two digits, and by name; days, also in two digits,
+# and 1st, 2nd; quarters; weeks, also in two digits, and their days; days of the year; the next
+# year; clocks, also in digits, and zones; names of weekdays
 FIELDS = {
     "Y": r"(?P<year>\d{4})",
     "S": r"'?(?P<short>\d\d)",

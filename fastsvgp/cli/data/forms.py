@@ -55,6 +55,11 @@ class Form:
         return FORMS[self.name]
 
     @property
+    def of_digits(self):
+        """Whether the cells are numbers whose digits are a date."""
+        return self.name in dates.CODES
+
+    @property
     def is_possible(self):
         """Whether the fields, of untrusted JSON, can be read."""
         return all(isinstance(value, str) for value in asdict(self).values()) and self.name in FORMS
@@ -159,11 +164,11 @@ def find_code(values):
     values = values[~np.isnan(values)]
     for name, (*_, share) in dates.CODES.items() if _are_years(values) else ():
         form, some = Form(name), np.unique(values[:SAMPLE])
-        if 2 * np.isfinite(_of_code(form, some)).sum() > len(some):
-            distinct = np.unique(values)
-            there = np.isfinite(_of_code(form, distinct))
+        if 2 * np.isfinite(form.numbers(as_cells(some))).sum() > len(some):
+            cells = as_cells(np.unique(values))
+            there = np.isfinite(form.numbers(cells))
             if share ** there.sum() < CHANCE:
-                return form, None if there.all() else f"{distinct[~there][0]:.17g}"
+                return form, None if there.all() else cells[int(there.argmin())]
     return None, None
 
 
@@ -172,5 +177,6 @@ def _are_years(values):
     return len(values) > 0 and 1500 < values.min() <= values.max() < 2.6e13
 
 
-def _of_code(form, values):
-    return form.numbers([repr(value) for value in values.tolist()])
+def as_cells(values):
+    """Return numbers (N,) as cells of text, None where one is missing."""
+    return [None if v != v else repr(v).removesuffix(".0") for v in values.tolist()]

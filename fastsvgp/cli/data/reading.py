@@ -68,8 +68,10 @@ def read_raw(table, positions, kinds, missing, optional=True):
     return Raw([table.names[i] for i in positions], numbers, text, of_forms, joins)
 
 
-def _present(table, i):
-    """Return the cells of a column, None where missing."""
+def _present(table, i, form=None):
+    """Return the cells of a column, perhaps with a form; None where missing."""
+    if form is not None and form.of_digits and i not in table.text:
+        return forms.as_cells(table.numbers[:, i])
     return [None if is_missing(cell) else cell for cell in table.cells(i)]
 
 
@@ -88,7 +90,7 @@ def _of_form(table, i, form, missing, optional):
 
     If values can be missing, a few cells without the form count as missing.
     """
-    cells, name = _present(table, i), table.names[i]
+    cells, name = _present(table, i, form), table.names[i]
     _check_there(table, i, cells, missing, "fill them in with --missing median", optional)
     values = form.numbers(cells)
     there = np.array([cell is not None for cell in cells])
@@ -190,7 +192,7 @@ def _joins(table, columns, known):
     """Return ``{clock: date}`` for clocks in a column beside their date, or the only two."""
     clocks = [i for i in columns if i in known and known[i].kind == "clock"]
     days = [i for i in columns if i in known and known[i].of_days] if clocks else []
-    days = [i for i in days if not np.any(known[i].numbers(_present(table, i)) % 1 > 0)]
+    days = [i for i in days if not np.any(known[i].numbers(_present(table, i, known[i])) % 1 > 0)]
     joins = {}
     for clock in clocks:
         at = columns.index(clock)
