@@ -16,14 +16,16 @@ from ..layers.layer import checked
 from ..recipes import classes_of
 from ..weight_space import qsgp
 from .data.columns import Encoding
+from .data.forms import Form
 from .data.targets import listed
 from .data.task import Standardisation
 from .errors import shown
 from .settings.names import COLUMNS, LIKELIHOODS, kind_of
 
 # format of the description. Format 1 has no format number and no encoding, format 2 has no dates,
-# format 3 has no maps of inputs, format 4 has one target, format 5 no second column of it
-FORMAT = 6
+# format 3 has no maps of inputs, format 4 has one target, format 5 no second column of it, and
+# format 6 no forms but those of dates
+FORMAT = 7
 
 
 def checked_fields(kind, model, description):
@@ -226,6 +228,11 @@ def _check_columns(columns, D):
     used = [*inputs, *listed(target)]
     _require(len(inputs) == D and len(set(used)) == len(used), f"columns {columns!r:.60}")
     _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")
+    written = columns.get("target_forms")
+    if written is not None:
+        _require(len(written) == len(listed(target)), f"target_forms {written!r:.60}")
+        possible = all(form is None or Form(**form).is_possible for form in written)
+        _require(possible, f"target_forms {written!r:.60}")
     if (second := columns.get("second")) is not None:
         there = type(second["position"]) is int and 0 <= second["position"] < width
         named = isinstance(second["name"], str) and second["option"] in COLUMNS

@@ -24,6 +24,7 @@ def run(args):
     )
     columns, target = fitted.find_columns(table)
     X = fitted.inputs(table, columns)
+    fitted.read_targets(table, target)
     prediction = fitted.predict(X, levels)
     text = as_csv(fitted, prediction, levels)
     if args.out is None:

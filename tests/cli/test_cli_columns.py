@@ -11,7 +11,8 @@ from support.interruptions import after_step
 
 import fastsvgp as fs
 from fastsvgp.cli import main
-from fastsvgp.cli.data.columns import OTHER, Encoding, Raw, learn
+from fastsvgp.cli.data.columns import OTHER, Encoding, learn
+from fastsvgp.cli.data.reading import Raw
 from fastsvgp.cli.data.task import load_task, split
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.cli.settings.names import LEVELS
@@ -177,14 +178,8 @@ def test_numbers_with_a_misspelt_one_are_no_text(here, capsys):
     rows[7][0] = "1o.5"
     message = refused(capsys, "fit", write_rows("d.csv", ["n", "y"], rows), *FEW)
     assert (
-        "39 cells of column 'n' are numbers, but '1o.5' (line 9) is not; correct such cells"
-        in message
+        "d.csv, line 9, column 'n': '1o.5' is not a number; correct such cells" in message
         and "--missing" in message
-    )
-    for row in rows:
-        row[0] = row[0].replace(".", ",")
-    assert "text is in column 'n' ('0,5', line 2); these look like decimal commas" in refused(
-        capsys, "fit", write_rows("d.csv", ["n", "y"], [*rows[:7], *rows[8:]]), *FEW
     )
 
 
@@ -360,13 +355,13 @@ def test_a_file_of_a_newer_version_says_so(here, capsys):
     pathlib.Path("old.npz").write_bytes(fit_format_1.content())
     model, extra = fs.load_with_extra("old.npz")
     fs.save(
-        "newer.npz", model, command_line=extra["command_line"] | {"format": 7, "weather": "fine"}
+        "newer.npz", model, command_line=extra["command_line"] | {"format": 8, "weather": "fine"}
     )
     write_rows("x.csv", ["a", "b"], fit_format_1.X)
     message = refused(capsys, "predict", "newer.npz", "x.csv")
     assert (
-        "newer.npz was written by `fastsvgp fit` of a newer version: it has format 7, but this"
-        " version reads up to 6" in message
+        "newer.npz was written by `fastsvgp fit` of a newer version: it has format 8, but this"
+        " version reads up to 7" in message
     )
     assert "update fastsvgp" in message
 

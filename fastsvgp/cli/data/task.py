@@ -10,8 +10,8 @@ from ...recipes.scaling import LARGEST, Scale
 from ..errors import UsageError, shown
 from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, MULTICLASS, REAL, kind_of
-from . import columns as encodings, second_column, targets
-from .cells import commas, is_number
+from . import columns as encodings, reading, second_column, targets
+from .cells import is_number, number_of
 from .tables import read_table
 
 log = logging.getLogger("fastsvgp")
@@ -44,7 +44,7 @@ class Task:
     image_shape: tuple | None = None
     test: np.ndarray | None = None
     split: str = ""
-    raw: encodings.Raw | None = None
+    raw: reading.Raw | None = None
     missing: str = "error"
     encoding: encodings.Encoding | None = None
     second: second_column.Second | None = None
@@ -113,6 +113,7 @@ def load_task(
     likelihood = second_column.likelihood_for(second, likelihood)
     values, name, position = targets.find(table, target, target_file, columns, file_format)
     used = targets.listed(position)
+    written = [table.forms.get(i) for i in used]
     targets.refuse_ignored(name, used, ignored)
     other = second_column.position_of(table, second, used, ignored)
     columns = _input_columns(table, columns, {*used, other}, name)
@@ -121,21 +122,25 @@ def load_task(
         if values.ndim == 1
         else targets.interpret_targets(values, name, likelihood, interpret_target)
     )
+    kinds = reading.Kinds()
+    if not images:
+        columns, kinds = reading.choose(table, columns)
     layout = {
         "named": table.named and len(set(table.names)) == len(table.names),
         "width": table.num_columns,
         "inputs": columns,
         "target": position,
     }
+    layout |= (
+        {"target_forms": [form and form.to_json() for form in written]} if any(written) else {}
+    )
     if other is not None:
         other = second_column.read(table, second[0], other, y)
         layout["second"] = other.layout
     facts = {"missing": missing, "second": other}
     names = [table.names[i] for i in columns]
-    text = set() if images else encodings.text_columns(table, columns)
-    if text or missing != "error":
-        known = encodings.date_columns(table, text)
-        raw = encodings.read_raw(table, columns, text - known.keys(), known, missing)
+    if kinds or missing != "error":
+        raw = reading.read_raw(table, columns, kinds, missing)
         return Task(None, y, chosen, reason, classes, names, name, layout, raw=raw, **facts)
     X = table.inputs(columns, missing=None if images else missing)
     facts["image_shape"] = table.image_shape
@@ -281,8 +286,6 @@ def _instead_of_classes(values):
     if values.dtype.kind not in "US":
         return "choose another --target, or --likelihood gaussian"
     odd = [cell for cell in values.tolist() if not is_number(cell)]
-    if commas(odd):
-        return commas(odd)
     if not odd:
         return "its text cells are numbers: store it as numbers"
     if len(odd) < len(values):
@@ -350,7 +353,7 @@ def _read_mask(argument, num):
             f"--test-mask: {path} has {table.num_rows} rows, but the data have {num}"
         )
     wrong = next(
-        (value for value in values.tolist() if not (is_number(value) and float(value) in (0, 1))),
+        (value for value in values.tolist() if number_of(value) not in (0, 1)),
         None,
     )
     if wrong is not None:
