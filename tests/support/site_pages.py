@@ -85,11 +85,13 @@ def lost_pages(folder, docs):
     """Yield a line per page of ``docs`` that the site does not have, or has under another h1."""
     for path in sorted(docs.rglob("*.md")):
         name = path.relative_to(docs).with_suffix(".html")
-        wanted = re.search("^# (.*)", path.read_text(encoding="utf-8"), re.MULTILINE)[1]
-        wanted = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", wanted)
         if not (folder / name).exists():
             yield f"{name} is not in the site"
             continue
+        heading = re.search("^# (.*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if heading is None:
+            continue  # the page includes a file with the heading
+        wanted = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading[1])
         found = Heading((folder / name).read_text(encoding="utf-8")).text
         if found != letters(wanted):
             yield f"{name} has the heading {found!r}, and its source {wanted!r}"
