@@ -264,6 +264,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     def predict(self, X, return_std=False, return_cov=False, include_noise=True):
         """Predict y.
 
+        With neither ``return_std`` nor ``return_cov``, and noise that is added to the function, no
+        variance is computed. That is faster, and can change the last digits of the mean.
+
         Parameters
         ----------
         X : (N, D) array
@@ -291,6 +294,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 " function: give return_std=True with include_noise=True, or call"
                 " fastsvgp.predict_f(model_, scale_.X(X))"
             )
+        if added and not (return_std or return_cov):
+            mean = self._of_y(predict_f(self.model_, Xs, var=False, **options), 1)
+            return self._shaped(self.scale_.back(mean))
         mean, var = predict_y(self.model_, Xs, **options)
         if not return_cov:
             if return_std and not include_noise:
@@ -312,12 +318,15 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     def _function(self, Xs, full_cov=False):
         """Predict the functions that y adds noise to: as ``predict_f``, without those of noise."""
         mean, var = predict_f(self.model_, Xs, full_cov=full_cov, jitter=self.jitter_)
+        return self._of_y(mean, 1), self._of_y(var, 0 if full_cov else 1)
+
+    def _of_y(self, moment, axis):
+        """Leave out the functions of noise, the last along ``axis``."""
         K = self.model_.likelihood.latents_per_output
         if K == 1:
-            return mean, var
-        P = mean.shape[1] // K
-        mean, var = mean[:, :P], var[:P] if full_cov else var[:, :P]
-        return (mean, var) if P > 1 else (mean[:, 0], var[0] if full_cov else var[:, 0])
+            return moment
+        P = moment.shape[axis] // K
+        return moment.take(range(P) if P > 1 else 0, axis)
 
     def score(self, X, y, sample_weight=None):
         """Return R² of predictions at X (N, D), with weights (N,) of rows.

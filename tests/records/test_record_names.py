@@ -12,7 +12,7 @@ import pytest
 from support.record_files import header_of, model, write
 
 import fastsvgp as fs
-from fastsvgp import means, records
+from fastsvgp import records
 from fastsvgp.records import persistence, registry as catalogue
 
 
@@ -40,9 +40,7 @@ def test_the_catalogue_holds_our_records_and_no_others():
     for module in pkgutil.walk_packages(fs.__path__, "fastsvgp."):
         if module.name not in others:
             importlib.import_module(module.name)
-    ours = {
-        name: module for module, name in records.REGISTRY if module.startswith("fastsvgp.")
-    }
+    ours = {name: module for module, name in records.REGISTRY if module.startswith("fastsvgp.")}
     assert ours == {name: f"fastsvgp.{module}" for name, module in catalogue.OURS.items()}
 
 
