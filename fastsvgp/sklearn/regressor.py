@@ -18,6 +18,7 @@ from ..likelihoods import (
 from ..names import COUNTS, POSITIVE, PROPORTIONS
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
+from .columns import check_numbers, refuse_other_columns
 from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
 
@@ -212,6 +213,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         self.verbose = verbose
 
     _settings_of_start = (*SVGPEstimator._settings_of_start, "normalize_y")
+    _shapes_of_y = "(N,), or (N, P) for P targets"
 
     def _recipe(self, *data, **settings):
         return recipes.regression(*data, latents=self.n_latents, **settings)
@@ -387,24 +389,3 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     def _shaped(self, values, lead=1):
         """Give predictions the shape of y in ``fit``, which can be (N, 1)."""
         return values[..., None] if self._y_shape == (1,) and values.ndim == lead else values
-
-
-def refuse_other_columns(y, columns):
-    """Refuse targets without the columns that the likelihood reads."""
-    if y.ndim != 2 or y.shape[1] != len(columns):
-        raise ValueError(
-            f"`y` has shape {y.shape}, and the likelihood reads the columns {', '.join(columns)},"
-            f" in this order: give y ({len(y)}, {len(columns)})"
-        )
-
-
-def check_numbers(y):
-    """Convert targets to floats; refuse anything but numbers."""
-    if y.dtype.kind not in "fiub":
-        try:
-            return y.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"`y` of a regressor must be numbers, got {y.dtype}, for example {str(y.flat[0])!r}"
-            ) from None
-    return y if y.dtype.kind == "f" else y.astype(np.float64)
