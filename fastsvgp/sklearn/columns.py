@@ -52,7 +52,11 @@ def refuse_other_shapes(y, shapes):
     """Refuse sparse targets and targets of more than two axes; ``shapes`` says which to give."""
     if sparse.issparse(y):
         raise TypeError("Sparse data was passed for `y`, which must be dense: give y.toarray()")
-    if len(shape := np.shape(y)) > 2:
+    try:
+        shape = np.asarray(y).shape
+    except ValueError:  # rows of several lengths, which scikit-learn refuses
+        return
+    if len(shape) > 2:
         raise ValueError(f"`y` has shape {shape}; give {shapes}")
 
 
