@@ -20,8 +20,9 @@ def refuse_dates(X):
     """Refuse columns of dates or durations, which NumPy converts to counts of their unit."""
     types = getattr(X, "dtypes", None)  # of a data frame
     types = [getattr(X, "dtype", None)] if types is None else np.ravel(np.asarray(types, object))
-    if any(str(one).lower().startswith(("date", "time", "duration")) for one in types):
-        name, cell, _ = _first_other(X, ("dates or times",))
+    dated = any(str(one).lower().startswith(("date", "time", "duration")) for one in types)
+    if dated and (found := _first_other(X, ("dates or times",))):
+        name, cell, _ = found
         raise TypeError(_message(name, "dates or times", cell, SINCE))
 
 
@@ -88,10 +89,13 @@ def _message(name, what, cell, advice):
 
 
 def _columns(X):
-    """Return the names, or numbers, of the columns and their cells."""
+    """Return the names, or numbers, of the columns and their cells; none if X is no table."""
     if hasattr(X, "columns"):
         return [(name, np.asarray(X[name])) for name in X.columns]
-    array = X if isinstance(X, np.ndarray) else np.array(X, dtype=object)
+    try:
+        array = X if isinstance(X, np.ndarray) else np.array(X, dtype=object)
+    except ValueError:  # rows of several lengths
+        return []
     return list(enumerate(array.T)) if array.ndim == 2 else []
 
 

@@ -117,6 +117,15 @@ def test_something_else(fitted):
     refuse(fitted, table(column), TypeError, message)
 
 
+@pytest.mark.parametrize("X", [DAYS, [[1.0, 2.0], [3.0]], ["a", "b"], "ab", None, np.ones(())])
+def test_what_is_no_table_is_left_to_scikit_learn(fitted, X):
+    model, y = fitted
+    for call in (lambda: type(model)(**QUICK).fit(X, y), lambda: model.predict(X)):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            call()
+        assert "column " not in str(caught.value)
+
+
 def test_what_is_taken(rng):
     """On the other side: numbers of any kind, and as text."""
     X, y = real(rng)
