@@ -5,6 +5,7 @@ import numpy as np
 from .. import check
 from ..bounds.posterior_passes import layer_pass
 from ..covariances import Covariance
+from ..covariances.base import refuse_codes
 from ..errors import BadEntry, NotPositiveDefinite
 from ..likelihoods import Likelihood
 from ..means import Mean
@@ -230,6 +231,8 @@ def _check_chain(layers):
     sizes = []
     for number, layer in enumerate(layers):
         with naming_layer(number):
+            for part in getattr(layer, "latents", (layer,)) if number else ():
+                refuse_codes("covariance", part.covariance, f"outputs of `layers[{number - 1}]`")
             sizes.append(layer.check_shapes())
     for number, ((_, outputs), (D, _)) in enumerate(zip(sizes, sizes[1:], strict=False)):
         if not outputs:

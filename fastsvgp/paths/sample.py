@@ -3,8 +3,8 @@
 from typing import Unpack
 
 from .. import check, models
+from ..bounds.at_inputs import total
 from ..bounds.elbo import SVGP
-from ..bounds.predict import total
 from ..latents.model import (
     MultiGP,
     axes_of,

@@ -196,9 +196,9 @@ def fit(
         fixed: samples do not determine its log|S|.
     jitter : float, optional
         As in ``elbo``, for a QSGP as in ``weight_bound``. A step whose factorisation fails is
-        repeated with ten times the jitter, at most three times. Each repetition is logged as a
-        warning (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``. The next step
-        starts from ``jitter`` again.
+        repeated with ten times the jitter, at most three times. The first repetition is logged as a
+        warning (``logging.getLogger("fastsvgp")``), and at the end their number, which is
+        ``info.retries``. The next step starts from ``jitter`` again.
     rng : None, int or numpy.random.Generator
         Seed of the shuffling, of likelihoods that sample, and of the draws of hidden layers.
     callback : function ``(step, value, info)``, optional

@@ -14,7 +14,7 @@ from ...errors import BadEntry
 from ...optim.natural.svgp import natural_step, natural_step_and_grad
 from ...posteriors.placed import placed, with_placed
 from ...runtime import cuda_reductions, deferred_checks, devices
-from ..jitter_retries import with_more_jitter
+from ..jitter_retries import MoreJitter
 from ..natural_steps import WALKING, steps_on
 from .base import Snapshot, Steps
 
@@ -32,7 +32,8 @@ class MinibatchSteps(Steps):
     def __init__(self, state, batches, optimisers, random, jitter, dtype):
         self._e_steps, self._m_steps = state.e_steps, state.m_steps
         self._batches, (self._optimiser, self._natural, self._inverse) = batches, optimisers
-        self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
+        self._random, self._jitter, self._warned = random, jitter, False
+        self._with_more_jitter = MoreJitter(jitter, dtype)
         self._seed, self._step = state.seed, state.step
         self._drawn = None, None  # epoch and seed that ``_draws`` returned last
         self._group = batches.group
@@ -277,9 +278,7 @@ class MinibatchSteps(Steps):
             self._warned = True
 
     def _safely(self, function):
-        return with_more_jitter(
-            lambda jitter: function(jitter=jitter), self._jitter, self._dtype, self._step + 1
-        )
+        return self._with_more_jitter(lambda jitter: function(jitter=jitter), self._step + 1)
 
     def _on_batch(self, function, at, model, batch, **kwargs):
         """Call a bound, or a step, on the batch with this number."""
