@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .. import kernels
 from ..records import Marginals, record, static
 from .base import (
     NODES,
@@ -19,6 +18,7 @@ from .base import (
     total,
     weighted,
 )
+from .wide import expectation
 
 
 class Bernoulli(Likelihood):
@@ -26,16 +26,14 @@ class Bernoulli(Likelihood):
 
     log_concave = True
 
-    link: ClassVar[str]  # name of log g in ``kernels.expectation``
+    link: ClassVar[str]  # name of log g in ``wide.expectation``
     settings = NODES
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # E log g(s f) under N(mean, var) is E log g under N(s mean, var), because s^2 = 1; d/dmean
         # therefore has a factor s.
         sign = 2 * as_targets(Y, f.mean.dtype) - 1
-        value, d_mean, d_var = kernels.expectation(
-            self.link, sign * f.mean, f.var, self.num_nodes, need
-        )
+        value, d_mean, d_var = expectation(self.link, sign * f.mean, f.var, self.num_nodes, need)
         if not need:
             return total(value, weights), None, None
         sign = weighted(sign, weights)
@@ -63,8 +61,9 @@ class BernoulliProbit(Bernoulli):
 
     Parameters
     ----------
-    num_nodes : int
-        Number of nodes of the Gauss-Hermite rule.
+    num_nodes : int, optional
+        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
+        where q(f) is wide.
 
     Examples
     --------
@@ -73,7 +72,7 @@ class BernoulliProbit(Bernoulli):
     -40.0
     """
 
-    num_nodes: int = static(default=20)
+    num_nodes: int | None = static(default=None)
     link = "log_ndtr"
 
     def predict_mean_and_var(self, f):
@@ -95,8 +94,9 @@ class BernoulliLogit(Bernoulli):
 
     Parameters
     ----------
-    num_nodes : int
-        Number of nodes of the Gauss-Hermite rule.
+    num_nodes : int, optional
+        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
+        where q(f) is wide.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class BernoulliLogit(Bernoulli):
     -32.24
     """
 
-    num_nodes: int = static(default=20)
+    num_nodes: int | None = static(default=None)
     link = "log_sigmoid"
 
     def predict_mean_and_var(self, f):

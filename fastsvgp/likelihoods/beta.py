@@ -36,11 +36,15 @@ from .base import (
 )
 from .bernoulli import BernoulliLogit
 from .quantiles import searched_quantiles
+from .wide import NODES as FEW, Feature, averages, merged, none_wide
 
 LEAST = 1e-300  # lower limit of A and B
 ZOOMS, NODES_OF_ZOOM = 3, 48
 STEP = 0.25  # largest distance of nodes of the final rule
 FEWEST_NODES = 192
+# log p has branch points at -log(1 + scale / k) +- i pi for k = 1, 2, ..., and at their negatives:
+# as they are many, 20 nodes are as exact as for a single one at this distance
+WIDTH = 2.5
 
 
 @record
@@ -58,8 +62,9 @@ class Beta(Likelihood):
     ----------
     scale : ()
         Number of observations that y is worth, shared by all outputs. Positive; default 1.
-    num_nodes : int
-        Number of nodes of the Gauss-Hermite rule.
+    num_nodes : int, optional
+        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
+        where q(f) is wide.
 
     Examples
     --------
@@ -69,7 +74,7 @@ class Beta(Likelihood):
     """
 
     scale: Number = leaf("positive", default=1.0)
-    num_nodes: int = static(default=20)
+    num_nodes: int | None = static(default=None)
     settings = NODES
 
     def _shapes(self, f):
@@ -86,18 +91,43 @@ class Beta(Likelihood):
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         dtype, scale = f.mean.dtype, number(self.scale)
         log_y, log_rest = _logs(Y)
-        mu, rest, A, B = self._shapes(kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes))
-        ell = total(kernels.gauss_hermite(self._log_p(log_y, log_rest, A, B)), weights)
+        F = kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes or FEW)
+        mu, rest, A, B = self._shapes(F)
+        found = [kernels.gauss_hermite(self._log_p(log_y, log_rest, A, B))]
+        if need:
+            psi_A, psi_B = scipy.special.digamma(A), scipy.special.digamma(B)
+            slope = scale * mu * rest * (psi_B - psi_A + (log_y - log_rest))
+            ones = np.zeros(f.mean.shape, like=mu) + 1
+            found += kernels.gauss_hermite_vjp(ones, slope, f.mean, f.var)
+            of_scale = mu * (log_y - psi_A) + rest * (log_rest - psi_B)
+            found.append(kernels.gauss_hermite(of_scale))
+        if self.num_nodes is None and not none_wide(f.var, WIDTH):
+            found = self._where_wide(log_y, log_rest, f, found)
+        ell = total(found[0], weights)
         if not need:
             return ell, None, None
-        psi_A, psi_B = scipy.special.digamma(A), scipy.special.digamma(B)
-        slope = scale * mu * rest * (psi_B - psi_A + (log_y - log_rest))
-        ones = np.zeros(f.mean.shape, like=mu) + 1
-        bars = kernels.gauss_hermite_vjp(ones, slope, f.mean, f.var)
-        bars = (weighted_finite(bar, weights, dtype) for bar in bars)
-        of_scale = mu * (log_y - psi_A) + rest * (log_rest - psi_B)
-        scale_bar = total(scipy.special.digamma(scale) + kernels.gauss_hermite(of_scale), weights)
+        bars = (weighted_finite(bar, weights, dtype) for bar in found[1:3])
+        scale_bar = total(scipy.special.digamma(scale) + found[3], weights)
         return ell, Marginals(*bars), Beta(in_dtype(scale_bar, dtype), num_nodes=self.num_nodes)
+
+    def _where_wide(self, log_y, log_rest, f, found):
+        """Replace E log p, its derivatives and the average for the scale where q(f) is wide."""
+        scale, need = number(self.scale), len(found) > 1
+
+        def functions(nodes):  # log p = their first + A log y + B log(1 - y) - log y - log(1 - y)
+            mu, rest, A, B = self._shapes(nodes)
+            of_scale = mu * scipy.special.digamma(A) + rest * scipy.special.digamma(B)
+            return np.stack([self._log_p(0.0, 0.0, A, B), mu, of_scale], axis=1)
+
+        feature = Feature(0.0, WIDTH, np.ceil(np.log1p(scale)))
+        at, values, d_mean, d_var = averages(functions, feature, f, need=need)
+        constant, mu, of_scale = values
+        new = [constant + (scale * mu - 1) * log_y + (scale * (1 - mu) - 1) * log_rest]
+        if need:
+            odds = scale * (log_y - log_rest)
+            new += [bar[0] + odds * bar[1] for bar in (d_mean, d_var)]
+            new.append(mu * log_y + (1 - mu) * log_rest - of_scale)
+        return merged(at, new, found)
 
     def predict_mean_and_var(self, f):
         mean, spread = BernoulliLogit().predict_mean_and_var(f)

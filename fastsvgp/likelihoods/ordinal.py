@@ -24,6 +24,7 @@ from .base import (
     total,
     weighted,
 )
+from .wide import NODES as FEW, ROOT_OF_NDTR, Feature, averages, merged, none_wide
 
 FAR = 37.0  # a flipped upper edge beyond this has all of the mass below it
 ROOT_HALF = float(np.sqrt(0.5))
@@ -44,8 +45,9 @@ class Ordinal(Likelihood):
         The first edge. A constant mean of f moves all edges: fix one of them.
     gaps : (C - 2,)
         Distances between neighbouring edges. Positive.
-    num_nodes : int
-        Number of nodes of the Gauss-Hermite rule.
+    num_nodes : int, optional
+        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
+        where q(f) is wide.
 
     Examples
     --------
@@ -60,7 +62,7 @@ class Ordinal(Likelihood):
 
     first: Number = leaf()
     gaps: Array = leaf("positive")
-    num_nodes: int = static(default=20)
+    num_nodes: int | None = static(default=None)
     settings = NODES
 
     @property
@@ -78,19 +80,25 @@ class Ordinal(Likelihood):
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         dtype, labels, edges = f.mean.dtype, Y.astype(np.intp), self._edges(f.mean)
-        F = kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes)
+        F = kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes or FEW)
         g, up, down = _log_between(edges[labels + 1] - F, edges[labels] - F)
-        ell = total(kernels.gauss_hermite(g), weights)
+        found = [kernels.gauss_hermite(g)]
+        if need:
+            ones = np.zeros(f.mean.shape, like=F) + 1
+            found += kernels.gauss_hermite_vjp(ones, down - up, f.mean, f.var)
+            found += map(kernels.gauss_hermite, (up, down))
+        if self.num_nodes is None and not none_wide(f.var, ROOT_OF_NDTR[1]):
+            found = _where_wide(edges, labels, f, found)
+        ell = total(found[0], weights)
         if not need:
             return ell, None, None
-        ones = np.zeros(f.mean.shape, like=F) + 1
-        mean_bar, var_bar = kernels.gauss_hermite_vjp(ones, down - up, f.mean, f.var)
+        mean_bar, var_bar, up, down = found[1:]
         bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (mean_bar, var_bar))
         # each datum moves the edge above its label and the one below it
         C, bar = self.num_classes, np.zeros(self.num_classes + 1, like=F)
         of_label = labels.ravel() == np.arange(C, like=F)[:, None]
         for slope, outward, at in ((up, 1, slice(1, None)), (down, -1, slice(C))):
-            slope = weighted(kernels.gauss_hermite(slope), weights).ravel()
+            slope = weighted(slope, weights).ravel()
             bar[at] += outward * (slope * of_label).sum(axis=1)
         later = np.cumsum(bar[-2:0:-1])[::-1]  # an edge moves with all gaps before it
         own = Ordinal(in_dtype(later[0], dtype), later[1:].astype(dtype), num_nodes=self.num_nodes)
@@ -138,6 +146,24 @@ class Ordinal(Likelihood):
         advice = "Number the labels from 0 in their order, or give one gap for each further label"
         refuse(name, Y, not_whole(Y), what, advice)
         refuse(name, Y, (Y < 0) | (Y >= C), what, advice)
+
+
+def _where_wide(edges, labels, f, found):
+    """Replace E log p, its two derivatives, and the averages of both slopes where q(f) is wide."""
+    above, below = edges[1:, None], edges[:-1, None]
+    inwards, width = ROOT_OF_NDTR
+    low, high = (np.round(edge[:, 0]) for edge in (below + inwards, above - inwards))
+    first, last = np.isinf(low), np.isinf(high)
+    low, high = np.where(first, high, low), np.where(last, low, high)
+    feature = Feature(0.5 * (low + high), width, np.maximum(0.5 * (high - low), 0))
+
+    def functions(nodes):
+        return np.stack(_log_between(above - nodes, below - nodes), axis=1)
+
+    need = len(found) > 1
+    at, values, d_mean, d_var = averages(functions, feature, f, labels, need)
+    new = [values[0], d_mean[0], d_var[0], *values[1:]] if need else values[:1]
+    return merged(at, new, found)
 
 
 def _log_between(above, below):

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .. import kernels
 from ..records import Marginals, leaf, record, static
 from ..records.typed import Number
 from .base import (
@@ -25,6 +24,7 @@ from .base import (
     weighted,
 )
 from .quantiles import HUGE, symmetric_quantiles
+from .wide import expectation
 
 MAX_DF = 1e100  # upper limit of ``df``: larger values give the same results in float64
 SERIES_FROM = 32  # from here four terms of the series for the gamma function are exact in float64
@@ -55,8 +55,9 @@ class StudentT(Likelihood):
         Noise scale, shared by all outputs. Positive.
     df : float
         Degrees of freedom, positive.
-    num_nodes : int
-        Number of nodes of the Gauss-Hermite rule.
+    num_nodes : int, optional
+        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
+        where q(f) is wide.
 
     Examples
     --------
@@ -66,7 +67,7 @@ class StudentT(Likelihood):
 
     scale: Number = leaf("positive")
     df: float = static(default=4.0)
-    num_nodes: int = static(default=20)
+    num_nodes: int | None = static(default=None)
     settings = NODES | {"df": POSITIVE}
 
     def _df(self):
@@ -87,7 +88,7 @@ class StudentT(Likelihood):
             np.subtract(f.mean, Y, dtype=np.float64) / c,
             np.divide(f.var, c * c, dtype=np.float64),
         )
-        R, R_m, R_v = kernels.expectation("log1p_square", m, v, self.num_nodes, need)
+        R, R_m, R_v = expectation("log1p_square", m, v, self.num_nodes, need)
         count = size(R, weights)
         ell = count * self._log_normaliser() + half * total(R, weights)
         if not need:

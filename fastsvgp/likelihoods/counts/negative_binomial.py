@@ -12,7 +12,6 @@ Beta(y + 1, a) variable exceed f - h.
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ... import kernels
 from ...records import Marginals, leaf, record, static
 from ...records.typed import Number
 from ..averages import chance_below, log_average, log_normal_moments, log_odds_law
@@ -35,6 +34,7 @@ from ..poisson import (
 )
 from ..quantiles import searched_quantiles
 from ..two_functions.negative_binomial import _log_rising
+from ..wide import expectation
 
 
 @record
@@ -56,8 +56,9 @@ class NegativeBinomial(Likelihood):
         Shared by all outputs. Positive; default 1.
     exposure : float or "column"
         Factor on the mean of every datum, positive; or a column of Y.
-    num_nodes : int
-        Number of nodes of the Gauss-Hermite rule.
+    num_nodes : int, optional
+        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
+        where q(f) is wide.
 
     Examples
     --------
@@ -72,7 +73,7 @@ class NegativeBinomial(Likelihood):
 
     dispersion: Number = leaf("positive", default=1.0)
     exposure: float | str = static(default=1)
-    num_nodes: int = static(default=20)
+    num_nodes: int | None = static(default=None)
     unit_columns = (1.0,)
 
     @property
@@ -93,7 +94,7 @@ class NegativeBinomial(Likelihood):
         mean, y = mean + self._log_exposure(), y.astype(np.float64, copy=False)
         a = number(self.dispersion) + np.zeros(y.shape, like=y)
         h, both = np.log(a), a + y
-        R, R_m, R_v = kernels.expectation(
+        R, R_m, R_v = expectation(
             "log_sigmoid",
             np.subtract(h, mean, dtype=np.float64),
             f.var.astype(np.float64, copy=False),

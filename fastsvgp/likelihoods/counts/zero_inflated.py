@@ -27,6 +27,7 @@ from ..base import (
     weighted_finite,
 )
 from ..poisson import Poisson
+from ..wide import NODES as FEW, Feature, averages, merged, none_wide
 
 LARGEST = 700.0  # upper limit of log rates: their exponentials must not overflow
 
@@ -58,7 +59,7 @@ class ZeroInflatedPoisson(Likelihood):
     counts = True
 
     probability: Number = leaf("unit", default=0.5)
-    num_nodes: int = static(default=20)
+    num_nodes: int | None = static(default=None)
     settings = NODES
 
     def _shares(self):
@@ -67,26 +68,30 @@ class ZeroInflatedPoisson(Likelihood):
         return p, np.log(p), np.log1p(-p)
 
     def _poisson(self):
-        return Poisson(num_nodes=self.num_nodes)
+        return Poisson(num_nodes=self.num_nodes or FEW)
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        dtype, zero, (p, log_p, log_rest) = f.mean.dtype, Y == 0, self._shares()
-        F = kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes)
-        rate = np.exp(np.minimum(F, LARGEST))
-        g = np.logaddexp(log_p, log_rest - rate)
+        dtype, zero, (p, _, log_rest) = f.mean.dtype, Y == 0, self._shares()
+        F = kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes or FEW)
+        rate, g = self._of_zero(F)
+        found = [kernels.gauss_hermite(g)]
+        if need:
+            ones = np.zeros(f.mean.shape, like=F) + 1
+            slope = -np.exp(F + (log_rest - rate - g))
+            found += kernels.gauss_hermite_vjp(ones, slope, f.mean, f.var)
+            found.append(kernels.gauss_hermite(_of_p(rate, g)))
+        if self.num_nodes is None:
+            found = self._where_wide(zero, f, found)
         mean = f.mean.astype(np.float64, copy=False)
         with np.errstate(over="ignore"):
             expected = np.where(zero, 0, np.exp(mean + 0.5 * f.var))
         if weights is not None:
             expected = np.where(weights > 0, expected, 0)  # it can be infinite
         positive = log_rest + Y * mean - expected - scipy.special.gammaln(Y + 1.0)
-        ell = total(np.where(zero, kernels.gauss_hermite(g), positive), weights)
+        ell = total(np.where(zero, found[0], positive), weights)
         if not need:
             return ell, None, None
-        slope = -np.exp(F + (log_rest - rate - g))
-        ones = np.zeros(f.mean.shape, like=F) + 1
-        mean_bar, var_bar = kernels.gauss_hermite_vjp(ones, slope, f.mean, f.var)
-        of_p = kernels.gauss_hermite(-np.expm1(-rate) * np.exp(-g))
+        mean_bar, var_bar, of_p = found[1:]
         bars = (
             weighted_finite(np.where(zero, at_zero, above), weights, dtype)
             for at_zero, above in ((mean_bar, Y - expected), (var_bar, -0.5 * expected))
@@ -94,6 +99,30 @@ class ZeroInflatedPoisson(Likelihood):
         p_bar = total(np.where(zero, of_p, -1 / (1 - p)), weights)
         own = ZeroInflatedPoisson(in_dtype(p_bar, dtype), num_nodes=self.num_nodes)
         return ell, Marginals(*bars), own
+
+    def _of_zero(self, F):
+        """Return the rate and g at F."""
+        _, log_p, log_rest = self._shares()
+        rate = np.exp(np.minimum(F, LARGEST))
+        return rate, np.logaddexp(log_p, log_rest - rate)
+
+    def _where_wide(self, zero, f, found):
+        """Replace E g, its derivatives and E dg/dp of zeros where q(f) is wide."""
+        _, log_p, log_rest = self._shares()
+        # D = 0, and g has branch points, where the rate is L + i pi
+        L, need = np.clip(np.round(log_rest - log_p), -LARGEST, LARGEST), len(found) > 1
+        width = np.arctan2(np.pi, np.maximum(L, 0))
+        if none_wide(f.var, width):
+            return found
+
+        def functions(nodes):
+            rate, g = self._of_zero(nodes)
+            return np.stack([g, _of_p(rate, g)], axis=1)
+
+        feature = Feature(np.log(np.hypot(L, np.pi)), width)
+        which = np.where(zero, 0, -1)
+        at, (g, of_p), d_mean, d_var = averages(functions, feature, f, which, need)
+        return merged(at, [g, d_mean[0], d_var[0], of_p] if need else [g], found)
 
     def predict_mean_and_var(self, f):
         p, _, _ = self._shares()
@@ -127,3 +156,8 @@ class ZeroInflatedPoisson(Likelihood):
 
     def check_targets(self, Y, name="Y"):
         refuse_all_but_counts(name, Y, "Poisson")
+
+
+def _of_p(rate, g):
+    """Return dg/dp."""
+    return -np.expm1(-rate) * np.exp(-g)
