@@ -45,8 +45,8 @@ def test_elbo_is_its_definition_for_both_posteriors(name, rng):
 
 
 LIKELIHOODS = {
-    "bernoulli_logit": (fs.BernoulliLogit(num_nodes=20), lambda y: lambda f: special.log_expit((2 * y - 1) * f),
-                        20),
+    "bernoulli_logit": (fs.BernoulliLogit(num_nodes=20),
+                        lambda y: lambda f: special.log_expit((2 * y - 1) * f), 20),
     "bernoulli_probit": (fs.BernoulliProbit(num_nodes=20),
                          lambda y: lambda f: special.log_ndtr((2 * y - 1) * f), 20),
     "student_t": (

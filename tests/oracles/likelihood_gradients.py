@@ -18,9 +18,9 @@ def nodes(num, dtype):
 def by_quadrature(log_density, slope, mean, var, num, origin, unit, feature):
     """sum_k w_k log_density(f_k), f_k = mean + sd z_k, its derivatives, and an average.
 
-    All functions take (num, ...) arrays. Without ``num`` there are 20 nodes; but where sd is large
-    beside the width of the feature of ``log_density`` as a function of (f - origin) / unit, with the
-    given (centre, width), nodes are fixed.
+    All functions take (num, ...) arrays. Without ``num`` there are 20 nodes, but nodes are fixed
+    where sd is large beside the ``feature`` (centre, width) of ``log_density`` as a function of
+    (f - origin) / unit.
     """
     z, w = (a.reshape(-1, *[1] * mean.ndim) for a in nodes(num or 20, mean.dtype))
     sd = np.sqrt(var)
