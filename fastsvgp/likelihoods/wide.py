@@ -134,7 +134,7 @@ def _tables(feature, mean, var, which=0):
     sd = np.sqrt(var, dtype=np.float64)
     off = np.absolute(np.subtract(mean, centre, dtype=np.float64))
     scale, step = _scales(feature)
-    end = scale * np.sinh(HALF_NODES * step)
+    end = 0.5 * scale * np.exp(HALF_NODES * step)
     wide = _wide(var, width) & (off - half <= FAR * sd) & (off + ENDS * sd <= end)
     return np.where(wide, which, -1)
 
@@ -151,5 +151,5 @@ def _grid(feature, like=None):
     centre, scale, step = (
         part[:, None] if np.ndim(part) else part for part in (feature.centre, *_scales(feature))
     )
-    t = step * np.arange(-float(HALF_NODES), HALF_NODES + 1, like=like)
-    return centre + scale * np.sinh(t), np.cosh(t)
+    half = 0.5 * np.exp(step * np.arange(-float(HALF_NODES), HALF_NODES + 1, like=like))
+    return centre + scale * (half - 0.25 / half), half + 0.25 / half

@@ -115,7 +115,7 @@ def tabulated_average(G, nodes, weights, table, mean, var, need):
     out = np.zeros((3 if need else 1, G.shape[1], m.size))
     rows, tables = (at, which, m, v), (nodes, weights, G)
     over_rows(_tabulated_average, at.size, 256.0 * at.size, *rows, *tables, ENDS, out)
-    value, *bars = (x.reshape(-1, *mean.shape) for x in out)
+    value, *bars = (x.reshape(G.shape[1], *mean.shape) for x in out)
     return (value, *bars) if need else (value, None, None)
 
 

@@ -121,8 +121,9 @@ class ZeroInflatedPoisson(Likelihood):
         """Replace E g, its derivatives and E dg/dp of zeros where q(f) is wide."""
         _, log_p, log_rest = self._shares()
         # D = 0, and g has branch points, where the rate is L + i pi
-        L, need = np.clip(np.round(log_rest - log_p), -LARGEST, LARGEST), len(found) > 1
-        width = np.arctan2(np.pi, np.maximum(L, 0))
+        L, need = np.clip(np.rint(log_rest - log_p), -LARGEST, LARGEST), len(found) > 1
+        radius = np.sqrt(L * L + np.pi**2)
+        width = np.arccos(np.maximum(L, 0) / radius)
         if none_wide(f.var, width):
             return found
 
@@ -130,7 +131,7 @@ class ZeroInflatedPoisson(Likelihood):
             rate, g = self._of_zero(nodes)
             return np.stack([g, _of_p(rate, g)], axis=1)
 
-        feature = Feature(np.log(np.hypot(L, np.pi)), width)
+        feature = Feature(np.log(radius), width)
         which = np.where(zero, 0, -1)
         at, (g, of_p), d_mean, d_var = averages(functions, feature, f, which, need)
         return merged(at, [g, d_mean[0], d_var[0], of_p] if need else [g], found)
