@@ -99,18 +99,25 @@ class Beta(Likelihood):
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         dtype, scale = f.mean.dtype, number(self.scale)
         log_y, log_rest = _logs(Y)
-        F = kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes or FEW)
-        mu, rest, A, B = self._shapes(F)
-        found = [kernels.gauss_hermite(self._log_p(log_y, log_rest, A, B))]
-        if need:
+
+        def rule(log_y, log_rest, mean, var):
+            F = kernels.gauss_hermite_nodes(mean, var, self.num_nodes or FEW)
+            mu, rest, A, B = self._shapes(F)
+            ell = kernels.gauss_hermite(self._log_p(log_y, log_rest, A, B))
+            if not need:
+                return [ell]
             psi_A, psi_B = scipy.special.digamma(A), scipy.special.digamma(B)
             slope = scale * mu * rest * (psi_B - psi_A + (log_y - log_rest))
-            ones = np.zeros(f.mean.shape, like=mu) + 1
-            found += kernels.gauss_hermite_vjp(ones, slope, f.mean, f.var)
+            ones = np.zeros(mean.shape, like=mu) + 1
             of_scale = mu * (log_y - psi_A) + rest * (log_rest - psi_B)
-            found.append(kernels.gauss_hermite(of_scale))
-        if self.num_nodes is None and not none_wide(f.var, WIDTH):
-            found = self._where_wide(log_y, log_rest, f, found)
+            bars = kernels.gauss_hermite_vjp(ones, slope, mean, var)
+            return [ell, *bars, kernels.gauss_hermite(of_scale)]
+
+        if self.num_nodes is not None or none_wide(f.var, WIDTH):
+            found = rule(log_y, log_rest, f.mean, f.var)
+        else:
+            wide, new = self._where_wide(log_y, log_rest, f, need)
+            found = merged(wide, new, rule, log_y, log_rest, f.mean, f.var)
         ell = total(found[0], weights)
         if not need:
             return ell, None, None
@@ -118,9 +125,9 @@ class Beta(Likelihood):
         scale_bar = total(scipy.special.digamma(scale) + found[3], weights)
         return ell, Marginals(*bars), Beta(in_dtype(scale_bar, dtype), num_nodes=self.num_nodes)
 
-    def _where_wide(self, log_y, log_rest, f, found):
-        """Replace E log p, its derivatives and the average for the scale where q(f) is wide."""
-        scale, need = number(self.scale), len(found) > 1
+    def _where_wide(self, log_y, log_rest, f, need):
+        """Return where q(f) is wide, and E log p, its derivatives and that in the scale there."""
+        scale = number(self.scale)
 
         def functions(nodes):  # log p = their first + A log y + B log(1 - y) - log y - log(1 - y)
             mu, rest, A, B = self._shapes(nodes)
@@ -128,14 +135,14 @@ class Beta(Likelihood):
             return np.stack([self._log_p(0.0, 0.0, A, B), mu, of_scale], axis=1)
 
         feature = Feature(0.0, WIDTH, np.ceil(np.log1p(scale)))
-        at, values, d_mean, d_var = averages(functions, feature, f, need=need)
+        wide, values, d_mean, d_var = averages(functions, feature, f, need=need)
         constant, mu, of_scale = values
-        new = [constant + (scale * mu - 1) * log_y + (scale * (1 - mu) - 1) * log_rest]
-        if need:
-            odds = scale * (log_y - log_rest)
-            new += [bar[0] + odds * bar[1] for bar in (d_mean, d_var)]
-            new.append(mu * log_y + (1 - mu) * log_rest - of_scale)
-        return merged(at, new, found)
+        ell = constant + (scale * mu - 1) * log_y + (scale * (1 - mu) - 1) * log_rest
+        if not need:
+            return wide, [ell]
+        odds = scale * (log_y - log_rest)
+        bars = (bar[0] + odds * bar[1] for bar in (d_mean, d_var))
+        return wide, [ell, *bars, mu * log_y + (1 - mu) * log_rest - of_scale]
 
     def predict_mean_and_var(self, f):
         mean, spread = BernoulliLogit().predict_mean_and_var(f)

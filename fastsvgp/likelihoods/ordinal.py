@@ -89,23 +89,29 @@ class Ordinal(Likelihood):
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         dtype, labels, edges = f.mean.dtype, Y.astype(np.intp), self._edges(f.mean)
-        F = kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes or FEW)
-        g, up, down = _log_between(edges[labels + 1] - F, edges[labels] - F)
-        found = [kernels.gauss_hermite(g)]
-        if need:
-            ones = np.zeros(f.mean.shape, like=F) + 1
-            found += kernels.gauss_hermite_vjp(ones, down - up, f.mean, f.var)
-            found += map(kernels.gauss_hermite, (up, down))
-        if self.num_nodes is None and not none_wide(f.var, WIDTH):
-            found = _where_wide(edges, labels, f, found)
+
+        def rule(labels, mean, var):
+            F = kernels.gauss_hermite_nodes(mean, var, self.num_nodes or FEW)
+            g, up, down = _log_between(edges[labels + 1] - F, edges[labels] - F)
+            if not need:
+                return [kernels.gauss_hermite(g)]
+            ones = np.zeros(mean.shape, like=F) + 1
+            bars = kernels.gauss_hermite_vjp(ones, down - up, mean, var)
+            return [kernels.gauss_hermite(g), *bars, *map(kernels.gauss_hermite, (up, down))]
+
+        if self.num_nodes is not None or none_wide(f.var, WIDTH):
+            found = rule(labels, f.mean, f.var)
+        else:
+            wide, new = _where_wide(edges, labels, f, need)
+            found = merged(wide, new, rule, labels, f.mean, f.var)
         ell = total(found[0], weights)
         if not need:
             return ell, None, None
         mean_bar, var_bar, up, down = found[1:]
         bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (mean_bar, var_bar))
         # each datum moves the edge above its label and the one below it
-        C, bar = self.num_classes, np.zeros(self.num_classes + 1, like=F)
-        of_label = labels.ravel() == np.arange(C, like=F)[:, None]
+        C, bar = self.num_classes, np.zeros(self.num_classes + 1, like=edges)
+        of_label = labels.ravel() == np.arange(C, like=edges)[:, None]
         for slope, outward, at in ((up, 1, slice(1, None)), (down, -1, slice(C))):
             slope = weighted(slope, weights).ravel()
             bar[at] += outward * (slope * of_label).sum(axis=1)
@@ -157,8 +163,8 @@ class Ordinal(Likelihood):
         refuse(name, Y, (Y < 0) | (Y >= C), what, advice)
 
 
-def _where_wide(edges, labels, f, found):
-    """Replace E log p, its two derivatives, and the averages of both slopes where q(f) is wide."""
+def _where_wide(edges, labels, f, need):
+    """Return where q(f) is wide, and E log p, its derivatives and averages of both slopes there."""
     above, below = edges[1:, None], edges[:-1, None]
     inwards = ROOT_OF_NDTR[0]
     low, high = (np.rint(edge[:, 0]) for edge in (below + inwards, above - inwards))
@@ -168,10 +174,8 @@ def _where_wide(edges, labels, f, found):
     def functions(nodes):
         return np.stack(_log_between(above - nodes, below - nodes), axis=1)
 
-    need = len(found) > 1
-    at, values, d_mean, d_var = averages(functions, feature, f, labels, need)
-    new = [values[0], d_mean[0], d_var[0], *values[1:]] if need else values[:1]
-    return merged(at, new, found)
+    wide, values, d_mean, d_var = averages(functions, feature, f, labels, need)
+    return wide, [values[0], d_mean[0], d_var[0], *values[1:]] if need else [values[0]]
 
 
 def _log_between(above, below):

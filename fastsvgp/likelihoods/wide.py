@@ -71,23 +71,31 @@ def expectation(link, mean, var, num_nodes, need=True):
 
     With a given number of nodes it is that Gauss-Hermite rule for all data.
     """
-    if num_nodes is not None:
-        return kernels.expectation(link, mean, var, num_nodes, need)
-    narrow = kernels.expectation(link, mean, var, NODES, need)
-    if none_wide(var, LINKS[link].width):
-        return narrow
+    if num_nodes is not None or none_wide(var, LINKS[link].width):
+        return kernels.expectation(link, mean, var, num_nodes or NODES, need)
     table = _tables(LINKS[link], mean, var)
     nodes, weights, G = constant_like(mean, _of_link, link)[:, None]
-    wide = kernels.tabulated_average(G[None], nodes, weights, table, mean, var, need)
-    return tuple(
-        None if old is None else np.where(table >= 0, new[0], old).astype(old.dtype, copy=False)
-        for new, old in zip(wide, narrow, strict=True)
-    )
+    found = kernels.tabulated_average(G[None], nodes, weights, table, mean, var, need)
+
+    def narrow(mean, var):
+        return kernels.expectation(link, mean, var, NODES, need)[: 3 if need else 1]
+
+    new = [x[0].astype(mean.dtype, copy=False) for x in found if x is not None]
+    return (*merged(table >= 0, new, narrow, mean, var), *([] if need else (None, None)))
 
 
-def merged(at, new, old):
-    """Return arrays that are ``new`` where q(f) is wide, and else ``old``."""
-    return [np.where(at, *pair) for pair in zip(new, old, strict=True)]
+def merged(wide, new, rule, *rows):
+    """Return arrays that are ``new`` where q(f) is wide, and ``rule(*rows)`` elsewhere.
+
+    The rule is evaluated only where it is used; on a device everywhere, to wait for nothing.
+    """
+    if on_device(wide):
+        return [np.where(wide, *pair) for pair in zip(new, rule(*rows), strict=True)]
+    if not wide.all():
+        rest = ~wide
+        for array, values in zip(new, rule(*(row[rest] for row in rows)), strict=True):
+            array[rest] = values
+    return new
 
 
 @functools.lru_cache

@@ -83,16 +83,7 @@ class ZeroInflatedPoisson(Likelihood):
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         dtype, zero, (p, _, log_rest) = f.mean.dtype, Y == 0, self._shares()
-        F = kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes or FEW)
-        rate, g = self._of_zero(F)
-        found = [kernels.gauss_hermite(g)]
-        if need:
-            ones = np.zeros(f.mean.shape, like=F) + 1
-            slope = -np.exp(F + (log_rest - rate - g))
-            found += kernels.gauss_hermite_vjp(ones, slope, f.mean, f.var)
-            found.append(kernels.gauss_hermite(_of_p(rate, g)))
-        if self.num_nodes is None:
-            found = self._where_wide(zero, f, found)
+        found = self._at_zero(zero, f, need)
         mean = f.mean.astype(np.float64, copy=False)
         with np.errstate(over="ignore"):
             expected = np.where(zero, 0, np.exp(mean + 0.5 * f.var))
@@ -111,30 +102,38 @@ class ZeroInflatedPoisson(Likelihood):
         own = ZeroInflatedPoisson(in_dtype(p_bar, dtype), num_nodes=self.num_nodes)
         return ell, Marginals(*bars), own
 
-    def _of_zero(self, F):
-        """Return the rate and g at F."""
+    def _at_zero(self, zero, f, need):
+        """Return E g, its derivatives and E dg/dp, of any use where ``zero``."""
         _, log_p, log_rest = self._shares()
-        rate = np.exp(np.minimum(F, LARGEST))
-        return rate, np.logaddexp(log_p, log_rest - rate)
 
-    def _where_wide(self, zero, f, found):
-        """Replace E g, its derivatives and E dg/dp of zeros where q(f) is wide."""
-        _, log_p, log_rest = self._shares()
-        # D = 0, and g has branch points, where the rate is L + i pi
-        L, need = np.clip(np.rint(log_rest - log_p), -LARGEST, LARGEST), len(found) > 1
-        radius = np.sqrt(L * L + np.pi**2)
-        width = np.arccos(np.maximum(L, 0) / radius)
-        if none_wide(f.var, width):
-            return found
+        def of_zero(F):
+            rate = np.exp(np.minimum(F, LARGEST))
+            return rate, np.logaddexp(log_p, log_rest - rate)
+
+        def rule(mean, var):
+            F = kernels.gauss_hermite_nodes(mean, var, self.num_nodes or FEW)
+            rate, g = of_zero(F)
+            if not need:
+                return [kernels.gauss_hermite(g)]
+            ones = np.zeros(mean.shape, like=F) + 1
+            slope = -np.exp(F + (log_rest - rate - g))
+            bars = kernels.gauss_hermite_vjp(ones, slope, mean, var)
+            return [kernels.gauss_hermite(g), *bars, kernels.gauss_hermite(_of_p(rate, g))]
 
         def functions(nodes):
-            rate, g = self._of_zero(nodes)
+            rate, g = of_zero(nodes)
             return np.stack([g, _of_p(rate, g)], axis=1)
 
-        feature = Feature(np.log(radius), width)
-        which = np.where(zero, 0, -1)
-        at, (g, of_p), d_mean, d_var = averages(functions, feature, f, which, need)
-        return merged(at, [g, d_mean[0], d_var[0], of_p] if need else [g], found)
+        # D = 0, and g has branch points, where the rate is L + i pi
+        L = np.clip(np.rint(log_rest - log_p), -LARGEST, LARGEST)
+        radius = np.sqrt(L * L + np.pi**2)
+        width = np.arccos(np.maximum(L, 0) / radius)
+        if self.num_nodes is not None or none_wide(f.var, width):
+            return rule(f.mean, f.var)
+        feature, which = Feature(np.log(radius), width), np.where(zero, 0, -1)
+        wide, values, d_mean, d_var = averages(functions, feature, f, which, need)
+        new = [values[0], d_mean[0], d_var[0], values[1]] if need else [values[0]]
+        return merged(wide, new, rule, f.mean, f.var)
 
     def predict_mean_and_var(self, f):
         p, _, _ = self._shares()
