@@ -67,7 +67,7 @@ class StudentT(Likelihood):
     Examples
     --------
     >>> round(fs.elbo(fs.replace(model, likelihood=fs.StudentT(scale=0.3, df=4.0)), X, Y), 2)
-    -108.59
+    -108.57
     """
 
     scale: Number = leaf("positive")
