@@ -106,6 +106,55 @@ expectation_log1p_square(const real* __restrict__ mean, const real* __restrict__
               floor, value, d_mean, d_var);
 }
 
+// Averages of tabulated functions and their derivatives, one thread per datum: see
+// `tabulated_average` in fastsvgp/kernels/quadrature.py.
+__device__ __forceinline__ int first_from(const double* __restrict__ x, int count, double end) {
+  int low = 0;
+  while (count > 0) {
+    const int half = count / 2;
+    if (x[low + half] < end)
+      low += half + 1, count -= half + 1;
+    else
+      count = half;
+  }
+  return low;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+tabulated_average(const double* __restrict__ G, const double* __restrict__ nodes,
+                  const double* __restrict__ weights, int T, int K,
+                  const index_t* __restrict__ table, const real* __restrict__ mean,
+                  const real* __restrict__ var, index_t count, double ends,
+                  double* __restrict__ value, double* __restrict__ d_mean,
+                  double* __restrict__ d_var) {
+  const index_t i = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
+  if (i >= count) return;
+  const bool none = table[i] < 0;
+  const index_t c = none ? 0 : table[i];
+  const double m = mean[i], v = var[i], sd = sqrt(v), *x = nodes + c * K, *w = weights + c * K;
+  const int low = none ? 0 : first_from(x, K, m - ends * sd),
+            end = none ? 0 : first_from(x, K, m + ends * sd);
+  for (int t = 0; t < T; ++t) {
+    const double* g = G + (c * T + t) * K;
+    double mass = 0, sum = 0, first = 0, second = 0;
+    for (int k = low; k < end; ++k) {
+      const double z = (x[k] - m) / sd, e = w[k] * exp(-0.5 * z * z);
+      mass += e;
+      sum += e * g[k];
+    }
+    const double average = none ? 0 : sum / mass;
+    value[t * count + i] = average;
+    if (!d_mean) continue;
+    for (int k = low; k < end; ++k) {
+      const double z = (x[k] - m) / sd, d = w[k] * exp(-0.5 * z * z) * (g[k] - average);
+      first += d * z;
+      second += d * z * z;
+    }
+    d_mean[t * count + i] = none ? 0 : first / (mass * sd);
+    d_var[t * count + i] = none ? 0 : 0.5 * second / (mass * v);
+  }
+}
+
 // Probability that the class named by Y has the largest of C Gaussians, and its derivatives: see
 // `largest` on the CPU. Means are relative to that of the class. One thread per datum; `scratch`
 // (5, C, N) holds the products before each class, Phi and phi of a node, and the sums of the

@@ -45,12 +45,12 @@ def test_elbo_is_its_definition_for_both_posteriors(name, rng):
 
 
 LIKELIHOODS = {
-    "bernoulli_logit": (fs.BernoulliLogit(), lambda y: lambda f: special.log_expit((2 * y - 1) * f),
-                        20),
-    "bernoulli_probit": (fs.BernoulliProbit(),
+    "bernoulli_logit": (fs.BernoulliLogit(num_nodes=20),
+                        lambda y: lambda f: special.log_expit((2 * y - 1) * f), 20),
+    "bernoulli_probit": (fs.BernoulliProbit(num_nodes=20),
                          lambda y: lambda f: special.log_ndtr((2 * y - 1) * f), 20),
     "student_t": (
-        fs.StudentT(scale=0.7, df=4.0),
+        fs.StudentT(scale=0.7, df=4.0, num_nodes=20),
         lambda y: lambda f: special.gammaln(2.5) - special.gammaln(2.0)
         - 0.5 * np.log(4 * np.pi) - np.log(0.7)
         - 2.5 * np.log1p(((y - f) / 0.7) ** 2 / 4),

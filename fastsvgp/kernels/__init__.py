@@ -120,6 +120,7 @@ from .quadrature import (
     largest as largest,
     log_gauss_hermite as log_gauss_hermite,
     normal_points as normal_points,
+    tabulated_average as tabulated_average,
 )
 from .small_whitened import (
     whitened_bars as whitened_bars,

@@ -87,6 +87,39 @@ def expectation(function, mean, var, num=20, need=True):
     return twin(mean=mean, var=var).expectation(function, mean, var, num, need)
 
 
+def tabulated_average(G, nodes, weights, table, mean, var, need=True):
+    """Average tabulated functions over Gaussians that are wide beside the distances of nodes.
+
+    With e_k = weights_k exp(-z_k^2 / 2) and z_k = (nodes_k - mean) / sd, for nodes within 8.4 sd of
+    the mean, an average is sum_k e_k g_k / sum_k e_k. Nodes do not depend on q(f), so derivatives
+    need no slopes of g: with E the same average, d/dmean = E z (g - E g) / sd and d/dvar =
+    E z^2 (g - E g) / (2 var).
+
+    Parameters
+    ----------
+    G : (C, T, K) float64
+        T functions at the nodes of each of C tables.
+    nodes, weights : (C, K) float64
+        Ascending nodes, and positive weights of the integral over f, up to a factor.
+    table : (..., N) integers
+        Table of each datum; -1: none, its results are 0.
+    mean, var : (..., N)
+        At a table, ``var`` is positive and the mean lies among its nodes.
+    need : bool
+        False: compute only the value.
+
+    Returns
+    -------
+    value, d_mean, d_var : (T, ..., N) float64
+        None instead of derivatives without ``need``.
+
+    Cost: one exponential per node within 8.4 sd of the mean.
+    """
+    return twin(G=G, mean=mean, var=var).tabulated_average(
+        G, nodes, weights, table, mean, var, need
+    )
+
+
 def largest(Y, mean, var, num=20, need=True):
     """Compute the probability that Gaussian ``Y`` is the largest of C independent ones.
 

@@ -139,6 +139,8 @@ class Likelihood:
     def _check_static(self):
         for name, (makes_sense, what) in self.settings.items():
             value = getattr(self, name)
+            if value is None and name in self._optional_fields:
+                continue
             if not isinstance(value, numbers.Real) or not makes_sense(value):
                 raise ValueError(
                     f"{type(self).__name__}: `{name}` must be {what}, got {value!r:.80}"

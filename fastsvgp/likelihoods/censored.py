@@ -7,7 +7,6 @@ at most y (side -1) has the expected log density R(side (mean - y) / sd, var / v
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .. import kernels
 from ..records import Marginals, leaf, record, static
 from ..records.typed import Number
 from .base import (
@@ -22,6 +21,7 @@ from .base import (
     weighted_finite,
 )
 from .gaussian import LOG_2PI, Gaussian
+from .wide import expectation
 
 
 @record
@@ -30,15 +30,16 @@ class Censored(Likelihood):
 
     Y is (N, 2), or (N, P, 2) for P outputs. Where side is 0, y was seen. Where it is 1 the value is
     at least y, and where it is -1 at most y. The expected log density of such a limit is a
-    Gauss-Hermite rule of ``num_nodes``, with the error of ``BernoulliProbit`` at the marginal
-    variance var / variance. Predictions are those of the value itself, as of ``Gaussian``.
+    quadrature rule, with the error of ``BernoulliProbit`` at the marginal variance var / variance.
+    Predictions are those of the value itself, as of ``Gaussian``.
 
     Parameters
     ----------
     variance : ()
         Noise variance, shared by all outputs. Positive; default 1.
-    num_nodes : int
-        Number of nodes of the Gauss-Hermite rule.
+    num_nodes : int, optional
+        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
+        where q(f) is wide.
 
     Examples
     --------
@@ -50,7 +51,7 @@ class Censored(Likelihood):
     log_concave = True
 
     variance: Number = leaf("positive", default=1.0)
-    num_nodes: int = static(default=20)
+    num_nodes: int | None = static(default=None)
     settings = NODES
     target_columns = ("y", "side")
     unit_columns = (0.0,)
@@ -61,7 +62,7 @@ class Censored(Likelihood):
         sd, seen = s**0.5, side == 0
         sign = np.where(seen, 1, side) / sd
         t, v = sign * (f.mean - y), np.divide(f.var, s, dtype=np.float64)
-        R, R_m, R_v = kernels.expectation("log_ndtr", t, v, self.num_nodes, need)
+        R, R_m, R_v = expectation("log_ndtr", t, v, self.num_nodes, need)
         q = t * t + v
         ell = total(np.where(seen, -0.5 * (LOG_2PI + np.log(s) + q), R), weights)
         if not need:

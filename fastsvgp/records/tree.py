@@ -150,7 +150,7 @@ def replace(tree: RecordT, **changes: Any) -> RecordT:
     Examples
     --------
     >>> fs.replace(model, likelihood=fs.StudentT(scale=0.3)).likelihood
-    StudentT(scale=0.3, df=4.0, num_nodes=20)
+    StudentT(scale=0.3, df=4.0, num_nodes=None)
     """
     given: Any = tree
     if is_record(tree) and changes.keys() <= given._field_names:

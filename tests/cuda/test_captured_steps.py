@@ -28,6 +28,8 @@ LIKELIHOODS = {
     "probit": (fs.BernoulliProbit(), ()),
     "logit": (fs.BernoulliLogit(), ()),
     "poisson": (fs.Poisson(), ()),
+    "zero_inflated": (fs.ZeroInflatedPoisson(np.float64(0.3)), ()),
+    "ordinal": (fs.Ordinal(np.float64(-0.5), np.ones(1)), ()),
     "heteroskedastic": (fs.HeteroskedasticGaussian(), (2,)),
     "negative_binomial": (fs.HeteroskedasticNegativeBinomial(num_nodes=8), (4,)),
     "robust": (fs.RobustMax(num_classes=3), (3,)),
@@ -54,6 +56,8 @@ def targets(rng, likelihood, outputs):
     kinds = {"BernoulliProbit": lambda: rng.integers(0, 2, shape),
              "BernoulliLogit": lambda: rng.integers(0, 2, shape),
              "Poisson": lambda: rng.integers(0, 5, shape),
+             "ZeroInflatedPoisson": lambda: rng.integers(0, 3, shape),
+             "Ordinal": lambda: rng.integers(0, 3, shape),
              "HeteroskedasticNegativeBinomial": lambda: rng.integers(0, 5, shape)}  # fmt: skip
     return kinds.get(type(likelihood).__name__, lambda: rng.standard_normal(shape))()
 

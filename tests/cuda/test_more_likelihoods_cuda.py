@@ -36,6 +36,30 @@ def test_bound_and_predictions(gpu, rng, name):
     assert_same(fs.predict_quantiles(*there[:2], levels), fs.predict_quantiles(*here[:2], levels))
 
 
+WIDE = CASES | {
+    "probit": (fs.BernoulliProbit(), lambda rng: rng.integers(0, 2, B), ()),
+    "student_t": (fs.StudentT(f8(0.1)), lambda rng: rng.standard_normal(B), ()),
+    "few zeros": (fs.ZeroInflatedPoisson(f8(1e-9)), lambda rng: rng.integers(0, 2, B), ()),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_expectations_under_wide_marginals(gpu, rng, name):
+    """Wide and narrow data in one batch; no decision waits for the device."""
+    likelihood, targets, outputs = WIDE[name]
+    Y, shape = targets(rng).T, (*outputs, B)
+    f = fs.Marginals(2 * rng.standard_normal(shape), np.exp(rng.uniform(-3, 5, shape)))
+    f_there = fs.Marginals(*map(gpu.there, (f.mean, f.var)))
+    here, there = (likelihood, Y, f), (*moved(gpu, likelihood, Y), f_there)
+    for need in (True, False):
+        (value, *bars), (found, *theirs) = (
+            side[0].expected_log_prob(*side[1:], need=need) for side in (here, there)
+        )
+        assert float(found) == pytest.approx(value, rel=1e-10)
+        for one, other in zip(theirs, bars, strict=True):
+            assert_same(one, other)
+
+
 @pytest.mark.parametrize("outputs", [(), (2,)])
 def test_weights_of_several_columns(gpu, rng, outputs):
     model, Y = small_model(rng, outputs, likelihood=fs.Binomial()), 1.0 * trials(rng, *outputs)

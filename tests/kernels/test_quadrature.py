@@ -147,6 +147,57 @@ def test_log1p_square_is_accurate_near_zero(size, rng):
     np.testing.assert_allclose(d_var, 1, **tolerance)
 
 
+def tables(rng):
+    """Three functions at nodes of two tables, and the weights of nodes whose distances grow."""
+    t = 0.08 * np.arange(-150.0, 151)
+    nodes, weights = np.stack([np.sinh(t), 5 + 2 * np.sinh(t)]), np.stack([np.cosh(t)] * 2)
+    return np.stack([np.log1p(nodes**2), np.cos(nodes), nodes], axis=1), nodes, weights
+
+
+@pytest.mark.parametrize("shape", [(1,), (17,), (2, 3, 5), (3000,), (0,)])
+def test_tabulated_average(shape, rng):
+    G, nodes, weights = tables(rng)
+    mean, var, table = (
+        rng.normal(1, 2, shape),
+        np.exp(rng.uniform(1, 6, shape)),
+        rng.integers(0, 2, shape),
+    )
+    value, d_mean, d_var = kernels.tabulated_average(G, nodes, weights, table, mean, var)
+    z = (nodes[table] - mean[..., None]) / np.sqrt(var)[..., None]
+    e = weights[table] * np.exp(-0.5 * z * z) * (abs(z) < 8.4)
+    e /= e.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(
+        value, np.moveaxis((e[..., None, :] * G[table]).sum(axis=-1), -1, 0), rtol=1e-12, atol=1e-12
+    )
+    alone = kernels.tabulated_average(G, nodes, weights, table, mean, var, need=False)
+    assert alone[1:] == (None, None)
+    np.testing.assert_array_equal(alone[0], value)
+    # the mean of f itself, to the 1e-12 of the rule: its derivatives are 1 and 0
+    np.testing.assert_allclose(value[2], mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(d_mean[2], 1, rtol=1e-9)
+
+    def moved(mean, var):
+        return kernels.tabulated_average(G, nodes, weights, table, mean, var)[0]
+
+    forward = nine_point(lambda s: moved(mean + s, var))
+    np.testing.assert_allclose(d_mean, forward, rtol=1e-7, atol=1e-7)
+    forward = nine_point(lambda s: moved(mean, var * (1 + s)))
+    np.testing.assert_allclose(var * d_var, forward, rtol=1e-7, atol=1e-7)
+
+
+def test_tabulated_average_of_rows_without_a_table(rng):
+    """Their mean and variance can be anything."""
+    G, nodes, weights = tables(rng)
+    table = np.array([0, -1, 1, -1, -1])
+    mean, var = np.array([0.3, 1e300, -2.0, np.nan, 0.0]), np.array([5.0, 0.0, 9.0, np.inf, -1.0])
+    found = kernels.tabulated_average(G, nodes, weights, table, mean, var)
+    at = table >= 0
+    alone = kernels.tabulated_average(G, nodes, weights, table[at], mean[at], var[at])
+    for all_rows, rows in zip(found, alone, strict=True):
+        np.testing.assert_array_equal(all_rows[:, at], rows)
+        assert not all_rows[:, ~at].any()
+
+
 def plain_largest(Y, mean, var, num=20):
     n = np.arange(len(Y))
 
@@ -250,12 +301,18 @@ def test_multi_class_in_float32(op, rng):
         assert_as_accurate_as(x, t.astype(np.float32), t)
 
 
-@pytest.mark.parametrize("op", ["expectation", "largest", "expected_logsumexp"])
+@pytest.mark.parametrize(
+    "op", ["expectation", "tabulated_average", "largest", "expected_logsumexp"]
+)
 def test_any_strides(op, rng):
     mean, var = gaussians(rng, (3, 34))
+    var += 1
     Y, z = rng.integers(0, 3, 34), kernels.normal_points(3, 16)
     call = {
         "expectation": lambda Y, m, v: kernels.expectation("log_ndtr", m, v),
+        "tabulated_average": lambda Y, m, v: kernels.tabulated_average(
+            *(np.asfortranarray(a) for a in tables(rng)), np.zeros(m.shape, int)[::-1], m, v
+        ),
         "largest": kernels.largest,
         "expected_logsumexp": lambda Y, m, v: kernels.expected_logsumexp(m, v, z),
     }[op]

@@ -60,6 +60,16 @@ def check_quadrature(rng, gpu, N, C, dtype):
         np.testing.assert_allclose(
             gpu.back(other), one, rtol=1e-5 if dtype == np.float32 else 1e-9, atol=1e-6 * size
         )
+    t = 0.1 * np.arange(-120.0, 121)
+    nodes = np.stack([np.sinh(t), np.sinh(t) + 2])
+    G, weights = np.stack([np.log1p(nodes**2), np.cos(nodes)], axis=1), np.stack([np.cosh(t)] * 2)
+    table = rng.integers(-1, 2, (C, N))
+    wide = (9 * mean).astype(dtype), (9 * (1 + var)).astype(dtype)
+    for need in (True, False):
+        compare(
+            kernels.tabulated_average(G, nodes, weights, table, *wide, need),
+            kernels.tabulated_average(*map(gpu.there, (G, nodes, weights, table, *wide)), need),
+        )
     nodes = kernels.gauss_hermite_nodes(mean, var, 7)
     compare([nodes], [kernels.gauss_hermite_nodes(*moved, 7)])
     for op in (kernels.gauss_hermite, kernels.log_gauss_hermite):

@@ -91,7 +91,7 @@ def test_parts_and_settings_of_parts_are_compared(tmp_path, rng):
     refused(three, X, Y, path, "`covariance.parts` 2 parts then, 3 parts now")
     other = fs.replace(model, covariance=fs.Sum((fs.RBF(1.0, 1.0), fs.Matern32(1.0, 1.0))))
     refused(other, X, Y, path, "`covariance.parts.1` Linear then, Matern32 now")
-    said = "`likelihood.df` 4.0 then, 5.0 now; `likelihood.num_nodes` 20 then, 24 now"
+    said = "`likelihood.df` 4.0 then, 5.0 now; `likelihood.num_nodes` None then, 24 now"
     refused(fs.replace(model, likelihood=fs.StudentT(0.1, df=5.0, num_nodes=24)), X, Y, path, said)
     fs.fit(
         fs.replace(model, likelihood=fs.StudentT(0.9, df=4)), X, Y, steps=3, resume=path, **OPTIONS

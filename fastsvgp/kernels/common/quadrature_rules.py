@@ -10,6 +10,7 @@ from ...errors import not_a_generator
 
 FLOOR = np.finfo(np.float64).eps ** (2 / 3)
 NO_SCALE = 1e-200
+ENDS = 8.4  # averages of tabulated functions end this many standard deviations from the mean
 
 
 @functools.lru_cache

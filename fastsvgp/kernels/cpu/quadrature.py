@@ -9,7 +9,7 @@ outer loop and the data in the inner one, so every inner loop is a contiguous ro
 import numpy as np
 from numba import njit
 
-from ..common.quadrature_rules import NO_SCALE, points as points_of, raised, rule, seed_of
+from ..common.quadrature_rules import ENDS, NO_SCALE, points as points_of, raised, rule, seed_of
 from .common import normal_cdf
 from .common.elementwise import exp
 from .common.thread_pool import over_rows
@@ -22,6 +22,7 @@ LOOPS = {
     "fastmath": {"contract", "nsz", "arcp"},
     "error_model": "numpy",
 }
+SUMS = LOOPS | {"fastmath": {"contract", "nsz", "arcp", "reassoc"}}  # several partial sums
 
 
 def gauss_hermite_nodes(mean, var, num):
@@ -104,6 +105,66 @@ def _expectation(start, stop, function, mean, var, at, z, w, out):
             d_var[j] /= f8(2.0) * root[j]
             # the linear continuation below the floor; 0 above it
             value[j] += (var[i + j] - at[i + j]) * d_var[j]
+
+
+def tabulated_average(G, nodes, weights, table, mean, var, need):
+    m, v = _rows(np.ravel(mean), np.ravel(var))
+    G, nodes, weights = _rows(G, nodes, weights)
+    which = np.ascontiguousarray(np.ravel(table), np.int64)
+    at = np.flatnonzero(which >= 0)
+    out = np.zeros((3 if need else 1, G.shape[1], m.size))
+    rows, tables = (at, which, m, v), (nodes, weights, G)
+    over_rows(_tabulated_average, at.size, 256.0 * at.size, *rows, *tables, ENDS, out)
+    value, *bars = (x.reshape(G.shape[1], *mean.shape) for x in out)
+    return (value, *bars) if need else (value, None, None)
+
+
+@njit(**LOOPS)
+def _tabulated_average(start, stop, at, table, mean, var, nodes, weights, G, ends, out):
+    all_z, all_e = np.empty(nodes.shape[1]), np.empty(nodes.shape[1])
+    for j in range(start, stop):
+        i = at[j]
+        m, sd = mean[i], np.sqrt(var[i])
+        low = np.searchsorted(nodes[table[i]], m - ends * sd)
+        end = np.searchsorted(nodes[table[i]], m + ends * sd)
+        x, w, z, e = (
+            nodes[table[i], low:end],
+            weights[table[i], low:end],
+            all_z[low:end],
+            all_e[low:end],
+        )
+        inverse = f8(1.0) / sd
+        for k in range(x.size):
+            z[k] = (x[k] - m) * inverse
+            e[k] = w[k] * exp(f8(-0.5) * z[k] * z[k])
+        for t in range(G.shape[1]):
+            g = G[table[i], t, low:end]
+            mass, value = _mass(e, g)
+            value /= mass
+            out[0, t, i] = value
+            if out.shape[0] > 1:
+                first, second = _moments(e, z, g, value)
+                out[1, t, i] = first * inverse / mass
+                out[2, t, i] = f8(0.5) * second / (mass * var[i])
+
+
+@njit(**SUMS)
+def _mass(e, g):
+    mass = value = f8(0.0)
+    for k in range(g.size):
+        mass += e[k]
+        value += e[k] * g[k]
+    return mass, value
+
+
+@njit(**SUMS)
+def _moments(e, z, g, value):
+    first = second = f8(0.0)
+    for k in range(g.size):
+        d = e[k] * (g[k] - value)
+        first += d * z[k]
+        second += d * z[k] * z[k]
+    return first, second
 
 
 def largest(Y, mean, var, num, need):

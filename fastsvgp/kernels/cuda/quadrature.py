@@ -89,6 +89,23 @@ def expectation(function, mean, var, num, need):
     return _results(outputs, need)
 
 
+def tabulated_average(G, nodes, weights, table, mean, var, need):
+    cp, T = cuda_devices.cupy(), G.shape[1]
+    outputs = [cp.empty((T, *mean.shape)) if need or i == 0 else NULL for i in range(3)]
+    if mean.size:
+        given = (
+            *(cp.ascontiguousarray(a, dtype=np.float64) for a in (G, nodes, weights)),
+            np.int32(T),
+            np.int32(nodes.shape[1]),
+            cp.ascontiguousarray(table, dtype=np.int64),
+            *_contiguous(mean, var),
+            np.int64(mean.size),
+            np.float64(quadrature_rules.ENDS),
+        )
+        _launch("tabulated_average", mean.dtype, -(-mean.size // BLOCK), *given, *outputs)
+    return _results(outputs, need)
+
+
 def largest(Y, mean, var, num, need):
     cp, (C, N) = cuda_devices.cupy(), mean.shape
     outputs = _outputs(mean, need, N, (C, N), (C, N))

@@ -10,7 +10,6 @@ Given f, y is at most k if a Beta(k + 1, n - k) variable exceeds the probability
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ... import kernels
 from ...records import Marginals, record, static
 from ..averages import chance_below, log_average, log_odds_law, probit_law
 from ..base import (
@@ -27,6 +26,7 @@ from ..base import (
     weighted,
 )
 from ..bernoulli import BernoulliLogit, BernoulliProbit
+from ..wide import expectation
 
 LINKS = {"logit": (BernoulliLogit(), log_odds_law), "probit": (BernoulliProbit(), probit_law)}
 
@@ -37,16 +37,16 @@ class Binomial(Likelihood):
 
     Y is (N, 2), or (N, P, 2) for P outputs. One trial of each datum is ``BernoulliLogit`` or
     ``BernoulliProbit``, and predictions of y are those of one trial. The expected log density is a
-    Gauss-Hermite rule of ``num_nodes``, with the error of these likelihoods times the number of
-    trials. Predictions do not use its nodes: the error of their log density is 1e-9, that of the
-    distribution function 1e-12.
+    quadrature rule, with the error of these likelihoods times the number of trials. Predictions do
+    not use it: the error of their log density is 1e-9, that of the distribution function 1e-12.
 
     Parameters
     ----------
     link : {"logit", "probit"}
         g(f) = 1 / (1 + exp(-f)), or the standard normal distribution function.
-    num_nodes : int
-        Number of nodes of the Gauss-Hermite rule.
+    num_nodes : int, optional
+        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
+        where q(f) is wide.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Binomial(Likelihood):
     counts = True
 
     link: str = static(default="logit")
-    num_nodes: int = static(default=20)
+    num_nodes: int | None = static(default=None)
     settings = NODES
     target_columns = ("y", "trials")
     unit_columns = (1.0,)
@@ -69,8 +69,8 @@ class Binomial(Likelihood):
         y, n = Y.astype(np.float64, copy=False)
         mean, var, dtype = f.mean, f.var, f.mean.dtype
         link, _ = LINKS[self.link]
-        R, R_m, R_v = kernels.expectation(link.link, mean, var, self.num_nodes, need)
-        L, L_m, L_v = kernels.expectation(link.link, -mean, var, self.num_nodes, need)
+        R, R_m, R_v = expectation(link.link, mean, var, self.num_nodes, need)
+        L, L_m, L_v = expectation(link.link, -mean, var, self.num_nodes, need)
         ell = total(_log_choices(y, n) + y * R + (n - y) * L, weights)
         if not need:
             return ell, None, None

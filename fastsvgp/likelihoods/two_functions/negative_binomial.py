@@ -43,10 +43,18 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
     Poisson likelihood for large h.
 
     The expected log density is a rule of ``num_nodes^2`` Gauss-Hermite nodes, and its gradient is
-    exact for that number: the error is 3e-10 at variances of 1, and 6e-5 at 4. Predictive moments
-    are in closed form. The error of the predictive log density is 1e-5 for densities above
-    exp(-14), that of the distribution function 2e-6. Both take about 1,000 nodes per target, more
-    for large counts under a wide posterior.
+    exact for that number. Its error grows with the variances of both functions, in units of the
+    value if that is above 1, which large variances of h make it:
+
+    ===================  =====  ====  ====  ====  ===
+    marginal variances       1     4    10    30  100
+    ===================  =====  ====  ====  ====  ===
+    error with 20 nodes  3e-10  6e-5  6e-4  2e-2  0.3
+    ===================  =====  ====  ====  ====  ===
+
+    Predictive moments are in closed form. The error of the predictive log density is 1e-5 for
+    densities above exp(-14), that of the distribution function 2e-6. Both take about 1,000 nodes
+    per target, more for large counts under a wide posterior.
 
     Parameters
     ----------
