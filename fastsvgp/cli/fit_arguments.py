@@ -298,6 +298,14 @@ def _add_steps(training):
         ),
     )
     training.add_argument(
+        "--extrapolate",
+        action="store_true",
+        help=(
+            "search without ranks and networks, which stay at their value at the border of the"
+            " training range"
+        ),
+    )
+    training.add_argument(
         "--mpi",
         action="store_true",
         help="train one model on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi",

@@ -47,6 +47,7 @@ class Search:
     missing: str
     resume: bool
     words: list
+    extrapolate: bool = False
     patch_shape: None = None
 
 
@@ -90,9 +91,16 @@ def search_of(args, task):
                 f" rows ({task.reason}); leave it out"
             )
     if chosen is not None or not possible:
+        if args.extrapolate:
+            raise UsageError(
+                "--extrapolate: only the search has ranks and networks, and here is none; leave it"
+                " out"
+            )
         return None
     seconds = SECONDS if args.seconds is None else args.seconds
-    return Search(seconds, args.seed, args.quiet, args.missing, args.resume, args.words)
+    return Search(
+        seconds, args.seed, args.quiet, args.missing, args.resume, args.words, args.extrapolate
+    )
 
 
 def _has_all_classes(task):
@@ -116,6 +124,7 @@ def search_task(task, search, folder, title, origin=None):
             rng=search.seed,
             plan=plan,
             resume=_saved_stages(folder) if search.resume else None,
+            extrapolate=search.extrapolate,
             tell=lambda line: say(f"  search     {line}"),
         )
         seconds = time.perf_counter() - started
