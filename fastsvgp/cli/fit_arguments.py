@@ -301,8 +301,8 @@ def _add_steps(training):
         "--extrapolate",
         action="store_true",
         help=(
-            "search without ranks and networks, which stay at their value at the border of the"
-            " training range"
+            "search without ranks and networks, for a model that goes on outside the training range"
+            " (by default it is unsure there)"
         ),
     )
     training.add_argument(

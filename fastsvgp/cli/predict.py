@@ -35,11 +35,7 @@ def run(args):
         print(f"wrote {table.num_rows} predictions to {args.out}", file=sys.stderr)
     outside = rows_outside(fitted.model, fitted.standardised_inputs(X), fitted.input_names)
     if outside is not None:
-        print(
-            f"{outside}: predictions there are those at its border, with wide intervals"
-            " (fit --extrapolate)",
-            file=sys.stderr,
-        )
+        print(f"{outside}: the model is unsure there (see fit --extrapolate)", file=sys.stderr)
     report = _score(fitted, table, target, X, prediction)
     if report:
         print(report, file=sys.stderr)

@@ -30,15 +30,15 @@ from ..records.inducing_sets import stacked
 from .model_search.mapped_inputs import ends_of
 from .scaling import ClassScale
 
-# sqrt(v) over the standard deviation of f over the training rows: of numbers (intervals of 95 % then
-# hold 93 % and more of ten tables at 1.5 and 3 times the distance from the median), of classes
-# (f at a border is some 3 deviations large), and of counts (their mean grows as exp(v / 2))
+# sqrt(v) over the standard deviation of f over the training rows: of numbers (docs/search.md has
+# coverages), of classes (f at a border is some 3 deviations large), and of counts (their mean grows
+# as exp(v / 2))
 FAR, FAR_OF_CLASSES, FAR_OF_COUNTS = 2.5, 5.0, 1.0
 ROWS = 2000  # from which that standard deviation comes
 NARROW = 1e-3  # least h, relative to the width; a constant column has h = 1
 FURTHEST = 1e6  # of s: further out u changes by rounding only
 NAMED = 0.1  # part of v from which a row is named: s = 1/3 in one column, h / 5 outside
-SHOWN = 3  # columns that a message names
+SHOWN = 2  # columns that a message names
 
 
 @record
@@ -248,6 +248,6 @@ def rows_outside(model, X, names):
         return None
     counts = (s[far] != 0).sum(axis=0)
     order = [d for d in np.argsort(-counts, kind="stable") if counts[d]]
-    shown = ", ".join(f"{names[d]!s:.20}" for d in order[:SHOWN])
+    shown = ", ".join(f"{names[d]!s:.16}" for d in order[:SHOWN])
     more = f" and {len(order) - SHOWN} more" if len(order) > SHOWN else ""
     return f"{far.sum()} of {len(X)} rows are far outside the training range of {shown}{more}"

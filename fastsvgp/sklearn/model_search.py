@@ -99,7 +99,7 @@ def warn_outside(estimator, Xs):
     names = [f"column {d}" for d in range(Xs.shape[1])] if names is None else names
     found = rows_outside(estimator.model_, Xs, names)
     if found is not None:
-        warn(f"{found}: predictions there are those at its border, with wide intervals")
+        warn(f"{found}: the model is unsure there (see `extrapolate`)")
 
 
 def _tell(line):

@@ -41,9 +41,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         min(60, 2 + N / 500) seconds at 4e10 operations per second.
     extrapolate : bool
         Keep ranks and networks out of the search, so that a process on the inputs themselves
-        extrapolates. By default a model with ranks or a network stays at its value at the border of
-        the training range, and its variance grows outside; predictions warn of rows far outside. A
-        model by settings extrapolates anyway.
+        extrapolates. By default the variance of a searched model grows outside the training range,
+        ranks and networks keep their value at its border, and predictions warn of rows far outside.
+        A model by settings extrapolates anyway.
     covariance : str, Covariance or sklearn.gaussian_process.kernels.Kernel
         "rbf", "matern12", "matern32" or "matern52", with initial variance 1 and lengthscales from
         the distances in the data; with more than 1000 rows and few relevant inputs, also from their

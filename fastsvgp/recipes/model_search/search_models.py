@@ -131,8 +131,8 @@ def search(
         of it. Finished stages are not trained again, and the clock goes on where it stopped.
     extrapolate : bool
         Leave ranks and networks out, so that a process on the inputs themselves extrapolates. By
-        default all models but such a process of real-valued targets stay at their value at the
-        border of the training range, with a variance that grows outside.
+        default the variance of a raced model grows outside the training range, and all but such a
+        process of real-valued targets keep their value at its border.
 
     Returns
     -------
