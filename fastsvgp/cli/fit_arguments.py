@@ -298,6 +298,14 @@ def _add_steps(training):
         ),
     )
     training.add_argument(
+        "--extrapolate",
+        action="store_true",
+        help=(
+            "search without ranks and networks, for a model that goes on outside the training range"
+            " (by default it is unsure there)"
+        ),
+    )
+    training.add_argument(
         "--mpi",
         action="store_true",
         help="train one model on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi",

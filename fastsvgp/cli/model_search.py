@@ -47,6 +47,7 @@ class Search:
     missing: str
     resume: bool
     words: list
+    extrapolate: bool = False
     patch_shape: None = None
 
 
@@ -69,30 +70,35 @@ def search_of(args, task):
     possible = (
         one and task.second is None and task.likelihood in LIKELIHOODS and _has_all_classes(task)
     )
-    if args.seconds is not None:
-        if chosen is not None:
-            option = f"--{chosen.replace('_', '-')}"
-            raise UsageError(
-                f"--seconds: the time decides model and training, and {option} does, too; leave out"
-                " one of the two"
-            )
-        if not one:
-            raise UsageError(
-                "--seconds: the search is for one target, and here are several; leave it out"
-            )
-        if task.second is not None:
-            raise UsageError(
-                f"--seconds: there is no search with --{task.second.option}; leave it out"
-            )
-        if not possible:
-            raise UsageError(
-                f"--seconds: there is no search for the {task.likelihood} likelihood with these"
-                f" rows ({task.reason}); leave it out"
-            )
     if chosen is not None or not possible:
+        asked = "--seconds" if args.seconds is not None else "--extrapolate"
+        if args.seconds is not None or args.extrapolate:
+            _refuse(asked, task, chosen)
         return None
     seconds = SECONDS if args.seconds is None else args.seconds
-    return Search(seconds, args.seed, args.quiet, args.missing, args.resume, args.words)
+    return Search(
+        seconds, args.seed, args.quiet, args.missing, args.resume, args.words, args.extrapolate
+    )
+
+
+def _refuse(asked, task, chosen):
+    """Refuse an option of the search beside a method, or where there is no search."""
+    if chosen is not None:
+        option = f"--{chosen.replace('_', '-')}"
+        raise UsageError(
+            f"{asked}: the search decides model and training, and {option} does, too; leave out one"
+            " of the two"
+        )
+    if task.y.ndim > 1:
+        raise UsageError(
+            f"{asked}: the search is for one target, and here are several; leave it out"
+        )
+    if task.second is not None:
+        raise UsageError(f"{asked}: there is no search with --{task.second.option}; leave it out")
+    raise UsageError(
+        f"{asked}: there is no search for the {task.likelihood} likelihood with these rows"
+        f" ({task.reason}); leave it out"
+    )
 
 
 def _has_all_classes(task):
@@ -116,6 +122,7 @@ def search_task(task, search, folder, title, origin=None):
             rng=search.seed,
             plan=plan,
             resume=_saved_stages(folder) if search.resume else None,
+            extrapolate=search.extrapolate,
             tell=lambda line: say(f"  search     {line}"),
         )
         seconds = time.perf_counter() - started

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 
 from ..files import write_atomically
+from ..recipes.beyond_range import rows_outside
 from .data.tables import read_table
 from .errors import UsageError
 from .fitted import Fitted
@@ -33,6 +34,9 @@ def run(args):
         with writing(args.out):
             write_atomically(args.out, lambda file: file.write(text.encode()))
         print(f"wrote {table.num_rows} predictions to {args.out}", file=sys.stderr)
+    outside = rows_outside(fitted.model, fitted.standardised_inputs(X), fitted.input_names)
+    if outside is not None:
+        print(f"{outside}: the model is unsure there (see fit --extrapolate)", file=sys.stderr)
     report = _score(fitted, table, target, X, prediction)
     if report:
         print(report, file=sys.stderr)

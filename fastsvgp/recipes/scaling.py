@@ -61,14 +61,14 @@ class Scale:
         """Convert inputs (N, D) to the units of the model, in their dtype."""
         result = (X - self.x_mean) / self.x_scale
         for d, column in self._mapped():
-            result[:, d] = np.interp(X[:, d], column.knots, column.values)
+            result[:, d] = column(X[:, d])
         return _in_dtype_of(X, result)
 
     def X_back(self, X):
         """Convert inputs of the model to the units of the data."""
         result = X * self.x_scale + self.x_mean
         for d, column in self._mapped():
-            result[:, d] = np.interp(X[:, d], column.values, column.knots)
+            result[:, d] = column.back(X[:, d])
         return _in_dtype_of(X, result)
 
     def _mapped(self):
@@ -124,11 +124,15 @@ class Scale:
 
 
 KNOTS = 513  # quantiles of a column, from its smallest value to its largest
+BEYOND = 1e6  # largest distance from its ends of a value of a map
 
 
 @dataclass(frozen=True)
 class Monotone:
-    """A piecewise linear, increasing map of one column, constant beyond its ends.
+    """A piecewise linear, increasing map of one column.
+
+    Beyond an end it continues with the mean slope of the nearest unit of its values, so that the
+    scale of a skewed column differs at its two ends.
 
     Attributes
     ----------
@@ -163,12 +167,37 @@ class Monotone:
         mean, spread = _moments(np.interp(column, knots, values), weights)
         return cls(knots, (values - mean) / spread)
 
+    def __call__(self, x):
+        """Return the values at x (N,)."""
+        values = _continued(x, self.knots, self.values, self._slopes())
+        return np.clip(values, self.values[0] - BEYOND, self.values[-1] + BEYOND)
+
+    def back(self, values):
+        """Return x (N,) of values."""
+        return _continued(values, self.values, self.knots, [1 / one for one in self._slopes()])
+
+    def _slopes(self):
+        """Return the slopes below and above."""
+        knots, values = self.knots, self.values
+        first = min(np.searchsorted(values, values[0] + 1), len(values) - 1)
+        last = max(np.searchsorted(values, values[-1] - 1, side="right") - 1, 0)
+        return tuple(
+            (values[b] - values[a]) / max(knots[b] - knots[a], 1 / LARGEST)
+            for a, b in ((0, first), (last, -1))
+        )
+
     def to_json(self):
         return {"knots": self.knots.tolist(), "values": self.values.tolist()}
 
     @classmethod
     def from_json(cls, values):
         return cls(np.asarray(values["knots"]), np.asarray(values["values"]))
+
+
+def _continued(at, x, y, slopes):
+    """Interpolate y at x linearly, and continue it with these slopes below and above."""
+    below, above = np.minimum(at - x[0], 0), np.maximum(at - x[-1], 0)
+    return np.interp(at, x, y) + slopes[0] * below + slopes[1] * above
 
 
 def keeping_codes(scale, covariance, D):

@@ -10,6 +10,7 @@ OURS = {
     "BernoulliLogit": "likelihoods.bernoulli",
     "BernoulliProbit": "likelihoods.bernoulli",
     "Beta": "likelihoods.beta",
+    "BeyondRange": "recipes.beyond_range",
     "Binomial": "likelihoods.counts.binomial",
     "Blocks": "records.decorator",
     "ByFieldState": "optim.by_field",

@@ -22,11 +22,13 @@ from ..initialise import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
 from ..posteriors.placed import placed
+from ..recipes.beyond_range import inside
 from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
 from ..runtime.progress_bar import Progress
 from .columns import explained, refuse_dates, refuse_other_shapes
 from .kernels import fixed_fields, from_kernel
+from .model_search import warn_outside
 from .training import Stopping, scattered, train, warn_if_uninformative
 
 P = ParamSpec("P")
@@ -46,7 +48,7 @@ MEANT = {  # names in other packages, and the setting
     "seed": "random_state",
     "steps": "max_iter",
 }
-FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
+FLAGS = "ard", "early_stopping", "extrapolate", "warm_start", "normalize_X", "normalize_y"
 SETTINGS_OF_TRAINING = (
     "solver",
     "max_iter",
@@ -304,6 +306,8 @@ class SVGPEstimator(BaseEstimator):
     def _warm_start(self, X, y, weights, training, seed):
         """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
+        if isinstance(model, SVGP):  # new rows can lie outside the range of a search
+            model = replace(model, covariance=inside(model.covariance))
         kind, latents = kind_of_posterior(model), getattr(model, "latents", None)
         inducing = 0 if model.inducing is None else len(stacked(model.inducing))
         count = None if latents is None else len(latents)
@@ -342,7 +346,9 @@ class SVGPEstimator(BaseEstimator):
     def _ready(self, X):
         """Return standardised inputs of a fitted model."""
         check_is_fitted(self)
-        return self._standardised(self._validated(X))
+        Xs = self._standardised(self._validated(X))
+        warn_outside(self, Xs)
+        return Xs
 
 
 def kind_of_posterior(model):

@@ -18,13 +18,16 @@ from .sampling import draw
 class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     """Sparse variational Gaussian process classification.
 
-    If only ``time_budget``, ``random_state`` and ``verbose`` are set, ``recipes.search`` chooses
-    covariance, scaling and training by held-out rows. Any other setting turns the search off.
+    If only ``time_budget``, ``extrapolate``, ``random_state`` and ``verbose`` are set,
+    ``recipes.search`` chooses covariance, scaling and training by held-out rows. Any other setting
+    turns the search off.
 
     Parameters
     ----------
     time_budget : float, optional
         As of ``SVGPRegressor``.
+    extrapolate : bool
+        As of ``SVGPRegressor``; by default no searched classifier extrapolates.
     likelihood : str or Likelihood
         "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax". "auto" is
         "bernoulli-probit" for two classes, and "softmax" for more. "ordinal": grades in the order
@@ -72,6 +75,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         covariance="matern32",
         *,
         time_budget=None,
+        extrapolate=False,
         likelihood="auto",
         n_inducing=INDUCING,
         inducing="kmeans",
@@ -96,6 +100,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     ):
         self.covariance = covariance
         self.time_budget = time_budget
+        self.extrapolate = extrapolate
         self.likelihood = likelihood
         self.n_inducing = n_inducing
         self.inducing = inducing

@@ -11,11 +11,13 @@ from .. import check, recipes
 from ..bounds.elbo import elbo
 from ..check import DEFAULT_JITTER
 from ..errors import warn
+from ..recipes.beyond_range import inside, rows_outside
 from ..records.inducing_sets import stacked
 from ..runtime import tuning
 from .training import says_nothing
 
-ALWAYS = "time_budget", "random_state", "verbose"  # settings that a search accepts
+# settings that a search accepts
+ALWAYS = "time_budget", "extrapolate", "random_state", "verbose"
 EACH, MOST = 500, 60.0  # rows that add a second of work; the most seconds
 
 
@@ -69,6 +71,7 @@ def searched(estimator, X, y, weights, seed, likelihood="gaussian"):
         weights=weights,
         rng=seed,
         by_work=budget is None,
+        extrapolate=estimator.extrapolate,
         tell=_tell if estimator.verbose else None,
     )
     model = estimator.model_ = found.model
@@ -90,6 +93,15 @@ def searched(estimator, X, y, weights, seed, likelihood="gaussian"):
     return estimator
 
 
+def warn_outside(estimator, Xs):
+    """Warn of standardised rows Xs that are far outside the training range of a search."""
+    names = getattr(estimator, "feature_names_in_", None)
+    names = [f"column {d}" for d in range(Xs.shape[1])] if names is None else names
+    found = rows_outside(estimator.model_, Xs, names)
+    if found is not None:
+        warn(f"{found}: the model is unsure there (see `extrapolate`)")
+
+
 def _tell(line):
     print(line, file=sys.stderr)
 
@@ -97,4 +109,5 @@ def _tell(line):
 def inducing_of(model, scale):
     """Return inducing inputs (M, D) in the units of X; for a network the features (M, F)."""
     Z = stacked(model.inducing)
-    return Z if hasattr(getattr(model, "covariance", None), "network") else scale.X_back(Z)
+    covariance = inside(getattr(model, "covariance", None))
+    return Z if hasattr(covariance, "network") else scale.X_back(Z)

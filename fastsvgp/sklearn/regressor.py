@@ -37,15 +37,20 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     """Sparse variational Gaussian process regression.
 
     With one target and default settings, ``recipes.search`` chooses covariance, scaling and
-    training by their scores on held-out rows. ``time_budget``, ``random_state`` and ``verbose`` can
-    differ from their defaults; any other setting, for example ``solver="natural"``, turns the
-    search off.
+    training by their scores on held-out rows. ``time_budget``, ``extrapolate``, ``random_state``
+    and ``verbose`` can differ from their defaults; any other setting, for example
+    ``solver="natural"``, turns the search off.
 
     Parameters
     ----------
     time_budget : float, optional
         Seconds for the search. By default the search does the same work on every machine: that of
         min(60, 2 + N / 500) seconds at 4e10 operations per second.
+    extrapolate : bool
+        Keep ranks and networks out of the search, so that a process on the inputs themselves
+        extrapolates. By default the variance of a searched model grows outside the training range,
+        ranks and networks keep their value at its border, and predictions warn of rows far outside.
+        A model by settings extrapolates anyway.
     covariance : str, Covariance or sklearn.gaussian_process.kernels.Kernel
         "rbf", "matern12", "matern32" or "matern52", with initial variance 1 and lengthscales from
         the distances in the data; with more than 1000 rows and few relevant inputs, also from their
@@ -171,6 +176,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         covariance="matern32",
         *,
         time_budget=None,
+        extrapolate=False,
         likelihood="gaussian",
         target=None,
         n_latents=None,
@@ -198,6 +204,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     ):
         self.covariance = covariance
         self.time_budget = time_budget
+        self.extrapolate = extrapolate
         self.likelihood = likelihood
         self.target = target
         self.n_latents = n_latents

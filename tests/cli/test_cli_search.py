@@ -57,6 +57,31 @@ def test_a_map_of_inputs_is_in_the_file_and_checked(table, capsys):
             fs.load_fitted("damaged.npz")
 
 
+def test_rows_far_outside_are_named_and_extrapolation_is_an_option(table, capsys, tune):
+    tune(race_seconds=0.5)
+    fit = "fit", "data.csv", "--seconds", "1", "--quiet", "--out"
+    run(capsys, *fit, "out")
+    far = table[:4].copy()
+    far[1:, 1] = [5e3, -5e3, 0]
+    np.savetxt("far.csv", far[:, :2], delimiter=",", header="a,b", comments="")
+    _, said = run(capsys, "predict", "out", "far.csv", "--out", "p.csv")
+    assert "2 of 4 rows are far outside the training range of b: the model is unsure there" in said
+    mean, sd = np.loadtxt("p.csv", delimiter=",", skiprows=1).T
+    assert (sd[1:3] > 2 * table[:, 2].std()).all() and sd[3] < 0.5 * table[:, 2].std()
+    _, said = run(capsys, "predict", "out", "data.csv", "--out", "p.csv")
+    assert "outside" not in said
+    run(capsys, *fit, "other", "--extrapolate")
+    assert results("other")["chosen"] in ("plain, raw inputs", "exact, raw inputs")
+    _, said = run(capsys, "predict", "other", "far.csv", "--out", "p.csv")
+    assert "outside" not in said
+    for more, message in (
+        ("--method=sgpr", "--extrapolate: the search decides model and training, and --method"),
+        ("--likelihood=student-t", "--extrapolate: there is no search for the student-t"),
+    ):
+        assert main(["fit", "data.csv", "--extrapolate", more, "--out", "new"]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_a_method_and_a_time_are_one_too_many(table, capsys):
     for options in (["--method", "svgp"], ["--steps", "5"], ["--no-ard"], ["--natural-step", "0"]):
         assert main(["fit", "data.csv", "--seconds", "5", *options]) == 2

@@ -32,15 +32,23 @@ def test_few_values_are_at_their_mid_ranks():
     np.testing.assert_allclose(column.values, (at - z.mean()) / z.std(), rtol=1e-13)
 
 
-def test_map_is_constant_beyond_ends_and_affine_for_two_values(rng):
+def test_map_goes_on_beyond_its_ends_and_is_affine_for_two_values(rng):
     X = np.c_[skewed(rng), rng.integers(0, 2, 2000), np.full(2000, 3.0)]
     scale = Scale.of(X, X[:, 0], True)
     ranks = scale.ranked(X)
     assert [column is None for column in ranks.x_map] == [False, True, True]
-    far = np.array([[1e9, 0.0, 3.0], [-1e9, 1.0, 3.0], [X[:, 0].max(), 5.0, 3.0]])
+    column, (low, high) = ranks.x_map[0], (X[:, 0].min(), X[:, 0].max())
+    far = np.array([[low - 0.1, 0.0, 3.0], [high + 0.1, 1.0, 3.0], [high, 5.0, 3.0]])
     out = ranks.X(far)
-    assert np.isfinite(out).all() and out[0, 0] == out[2, 0] == ranks.x_map[0].values[-1]
+    assert out[2, 0] == column.values[-1]
+    # the mean slope of the unit of values nearest to an end
+    inner = np.interp([column.values[0] + 1, column.values[-1] - 1], column.values, column.knots)
+    slopes = 1 / np.abs(inner - [low, high])
+    np.testing.assert_allclose(column.values[0] - out[0, 0], 0.1 * slopes[0], rtol=0.2)
+    np.testing.assert_allclose(out[1, 0] - column.values[-1], 0.1 * slopes[1], rtol=0.2)
+    np.testing.assert_allclose(ranks.X_back(out), far, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(out[:, 1:], scale.X(far)[:, 1:])
+    assert np.isfinite(ranks.X(np.array([[1e150, 0, 0], [-1e150, 0, 0]]))).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -10,6 +10,7 @@ import fastsvgp as fs
 
 from ... import leaves
 from ...files import write_atomically
+from ...recipes.beyond_range import inside
 from ...runtime.extras import install_hint
 from ..fitted import Fitted, bottom, sets_of
 from . import metrics, numbers, page, plots, targets
@@ -166,7 +167,7 @@ def _pit(fitted, task, rows):
 
 def _inducing_inputs(model):
     """Return the sets of inducing inputs; empty unless they are points in input space."""
-    if isinstance(model, fs.QSGP) or isinstance(bottom(model).covariance, fs.OnFeatures):
+    if isinstance(model, fs.QSGP) or isinstance(inside(bottom(model).covariance), fs.OnFeatures):
         return ()
     return sets_of(bottom(model).inducing)
 

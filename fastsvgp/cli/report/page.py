@@ -8,6 +8,7 @@ import numpy as np
 
 import fastsvgp as fs
 
+from ...recipes.beyond_range import inside
 from ..fitted import bottom, layers_of
 from ..settings.periodic import first_part
 from .metrics import LABELS, TRIVIAL, advice
@@ -206,6 +207,7 @@ def _bound(values, num_rows):
 def _relevance(fitted, results):
     model = fitted.model
     covariance = model.basis.covariance if isinstance(model, fs.QSGP) else bottom(model).covariance
+    covariance = inside(covariance)
     functions = layers_of(model) if isinstance(model, fs.MultiGP) else ()
     if isinstance(covariance, fs.Convolutional):
         yield "<p>The inputs are pixels; the lengthscales are of patches.</p>"

@@ -100,6 +100,13 @@ def scale_of(kind, X, y, scale_target, weights):
     return scale
 
 
+def ends_of(X):
+    """Return the smallest and the largest value of each column, (D,), in memory or on disk."""
+    parts = [X] if isinstance(X, np.ndarray) else (X[rows] for rows in X.chunks())
+    low, high = zip(*((part.min(axis=0), part.max(axis=0)) for part in parts), strict=True)
+    return np.min(low, axis=0), np.max(high, axis=0)
+
+
 def sample_for_ranks(rows):
     """Return the rows from which ranks of inputs are computed: all, or ``RANKED`` of those on disk.
 

@@ -40,6 +40,8 @@ class Race:
     tell : function ``(line)``
     earlier : sequence of SavedStage
         The finished stages of an interrupted search, which are not trained again.
+    networks : bool
+        Whether networks take part.
 
     Attributes
     ----------
@@ -49,12 +51,13 @@ class Race:
         The best look, and the look that it has to beat.
     """
 
-    def __init__(self, rows, held, last, raw, ranks, plan, seed, tell, earlier=()):
+    def __init__(self, rows, held, last, raw, ranks, plan, seed, tell, earlier=(), networks=True):
         self.rows, self.held, self.last, self._plan, self._seed = rows, held, last, plan, seed
         self._scales = {"raw": raw} | ({} if ranks is raw else {"rank": ranks})
         self._units, self._earlier, self.done = {}, earlier, []
         self.story, self._tell = [], tell
         self.looks, self.best, self.first = [], None, None
+        self._takes_networks = networks
         self.error, self._number, self._look_seconds = None, 0, 0.0
 
     def _look_at(self, candidate):

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from ... import check
+from ...covariances import OnFeatures
 from ...likelihoods import Poisson
 from ...records.typed import ArrayLike, Seed
 from ...runtime import tuning
 from ...runtime.signals import collect_signals
+from ..beyond_range import unsure_outside
 from ..names import MULTICLASS
 from ..scaling import Scale
 from ..searching import Start
@@ -90,6 +92,7 @@ def search(
     by_work: bool = False,
     tell: Callable[[str], object] | None = None,
     resume: Any = None,
+    extrapolate: bool = False,
 ) -> Found:
     """Find the best model in an amount of time.
 
@@ -126,6 +129,10 @@ def search(
     resume : SavedSearch or path, optional
         ``Found.saved`` of an interrupted search of the same data, or a file that ``fs.save`` wrote
         of it. Finished stages are not trained again, and the clock goes on where it stopped.
+    extrapolate : bool
+        Leave ranks and networks out, so that a process on the inputs themselves extrapolates. By
+        default the variance of a raced model grows outside the training range, and all but such a
+        process of real-valued targets keep their value at its border.
 
     Returns
     -------
@@ -161,6 +168,7 @@ def search(
     if not 0 < seconds < math.inf:
         raise ValueError(f"`seconds` must be positive and finite, got {seconds:g}")
     given = counts_of(plan)
+    check.flag("extrapolate", extrapolate)
     likelihood, raw, rows = task_of(likelihood, X, y, weights)
     earlier = to_resume(resume, rows, likelihood, rng)
     seed, given = earlier.seed, given or counts_of(earlier.plan)
@@ -170,7 +178,9 @@ def search(
     plan = Plan(seconds, by_work, given)
     with collect_signals() as signals:
         tell = tell or (lambda line: None)
-        stages = _stages_of(likelihood, rows, raw, plan, seed, tell, earlier.stages)
+        stages = _stages_of(likelihood, rows, raw, plan, seed, tell, earlier.stages, extrapolate)
+        if extrapolate:
+            stages.say("neither ranks nor networks take part, because the model has to extrapolate")
         interrupted = _run(stages, plan, signals)
         ending = (LastPosterior if likelihood is None else LastTargetPosterior)(stages, rows, plan)
         try:
@@ -179,6 +189,12 @@ def search(
             interrupted = True
             stages.say(INTERRUPTED)
             model, chosen = ending.answer(interrupted)
+    # without a race the answer is a process on inputs, which goes back to its prior by itself
+    if not extrapolate and (likelihood is not None or stages.looks):
+        plain = chosen.scale is raw and not isinstance(model.covariance, OnFeatures)
+        # linear parts of classes and counts would grow
+        held = likelihood is not None or not plain
+        model = unsure_outside(model, chosen.scale, rows, held)
     looks = tuple(one.to_json() for one in stages.looks)
     return Found(
         model,
@@ -194,10 +210,10 @@ def search(
     )
 
 
-def _stages_of(likelihood, rows, raw, plan, seed, tell, earlier):
+def _stages_of(likelihood, rows, raw, plan, seed, tell, earlier, extrapolate):
     """Make the stages of these rows, with held-out rows if there are enough."""
-    ranks = raw.ranked(*sample_for_ranks(rows))
-    ranks = raw if all(column is None for column in ranks.x_map) else ranks
+    ranks = raw if extrapolate else raw.ranked(*sample_for_ranks(rows))
+    ranks = raw if ranks is raw or all(column is None for column in ranks.x_map) else ranks
     train, steering, last = rows, None, None
     # without a race nothing is held out
     brief = likelihood is not None and plan.seconds < tuning.current.race_seconds
@@ -206,7 +222,7 @@ def _stages_of(likelihood, rows, raw, plan, seed, tell, earlier):
         rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)
         train, steering = held_out(rest, number_held(rest, *STEERING), rng)
     kind = Stages if likelihood is None else functools.partial(TargetStages, likelihood)
-    return kind(train, steering, last, raw, ranks, plan, seed, tell, earlier)
+    return kind(train, steering, last, raw, ranks, plan, seed, tell, earlier, not extrapolate)
 
 
 def _run(stages, plan, signals):

@@ -38,7 +38,9 @@ class Stages(Race):
         plain, inputs = self._inputs(T)
         if few:
             self._exact(T, inputs)
-        candidates = [plain, *self._networks(plain, inputs, T)]
+        candidates = [plain]
+        if self._takes_networks:
+            candidates += self._networks(plain, inputs, T)
         if not few:
             candidates += self._relevant(T)
         self._finish(self._race(candidates))

@@ -39,7 +39,7 @@ class TargetStages(Race):
         name = f"linear, {inputs} inputs"
         linear = self._make(LinearModel)(name, inputs)
         candidates = [plain, linear]
-        for architecture in (WIDE, RELU, DEEP):
+        for architecture in (WIDE, RELU, DEEP) if self._takes_networks else ():
             name = f"network {architecture.name}, {inputs} inputs"
             candidates.append(self._make(Deep)(name, inputs, architecture))
         self._finish(self._race(candidates))
