@@ -213,7 +213,7 @@ def unsure_outside(model, scale, rows, held):
     some = rows.drawn(ROWS, np.random.default_rng(5))
     low, high = ends_of(rows.X)
     box = scale.X(np.stack([low, np.median(some.X, axis=0), high])).tolist()
-    mean, _ = predict_f(model, scale.X(some.X))
+    mean = predict_f(model, scale.X(some.X), var=False)
     factor = FAR_OF_CLASSES if isinstance(scale, ClassScale) else FAR
     factor = FAR_OF_COUNTS if model.likelihood.counts else factor
     variance = factor**2 * float(np.mean(mean.var(axis=0)))
