@@ -71,7 +71,13 @@ def test_few_rows_are_predicted_as_by_an_exact_process(N):
 
 @pytest.mark.parametrize(
     "name, N",
-    [("line", 150), ("plane of five inputs", 150), ("parabola", 150), ("plane", 300), ("line", 900)],
+    [
+        ("line", 150),
+        ("plane of five inputs", 150),
+        ("parabola", 150),
+        ("plane", 300),
+        ("line", 900),
+    ],
 )
 @pytest.mark.parametrize("noise", [1e-3, 1e-1])
 def test_of_more_rows_the_intervals_are_those_of_the_noise(name, N, noise):

@@ -86,7 +86,7 @@ def test_no_score_is_of_rows_that_its_posterior_has_seen(rng):
 def test_search_with_few_rows_or_little_time_has_no_race(rng):
     X, y = table(rng, 60)
     found = fs.recipes.search(X, y, 4.0, rng=0)
-    assert found.chosen == "exact" and "few distinct rows" in found.story[0]
+    assert found.chosen.startswith("exact") and "few distinct rows" in found.story[0]
     assert len(found.model.inducing) == 60
     X, y = table(rng)
     found = fs.recipes.search(X, y, 0.5, rng=0)

@@ -93,7 +93,8 @@ class Plain:
         distinct = unique_rows.distinct(rows.X, rows.weights)[0]
         self._at_rows = len(distinct) <= self.M
         Z = distinct if self._at_rows else kmeans_inducing(rows.X, self.M, rng=0)
-        self._sgpr = SGPR(plain_on(rows.X), Z, NOISE)
+        few = len(rows) <= tuning.current.exact_rows
+        self._sgpr = SGPR(plain_on(rows.X) if few else smooth_on(rows.X), Z, NOISE)
 
     def take(self, plan, seconds, part=None):
         """Train by L-BFGS, in the first call after minibatches for half of ``seconds``.
@@ -162,8 +163,9 @@ class Plain:
 
     def lengthscales(self):
         """Return the lengthscales (D,)."""
-        lengthscales = self._sgpr.covariance.parts[1].lengthscales
-        return np.broadcast_to(lengthscales, (self.rows.X.shape[1],))
+        covariance = self._sgpr.covariance
+        smooth = covariance.parts[1] if isinstance(covariance, Sum) else covariance
+        return np.broadcast_to(smooth.lengthscales, (self.rows.X.shape[1],))
 
 
 class Scarce(ByMinibatches):
