@@ -124,8 +124,9 @@ def test_equal_targets_say_nothing_about_noise(rng):
 def test_rows_of_weight_zero_are_not_there(rng):
     X, y = table(rng, 150)
     there = rng.random(150) < 0.7
-    one = fs.recipes.search(X, np.where(there, y, 1e9), 1.0, weights=2.0 * there, rng=0)
-    other = fs.recipes.search(X[there], y[there], 1.0, weights=np.full(there.sum(), 2.0), rng=0)
+    options = {"seconds": 1.0, "by_work": True, "rng": 0}
+    one = fs.recipes.search(X, np.where(there, y, 1e9), weights=2.0 * there, **options)
+    other = fs.recipes.search(X[there], y[there], weights=np.full(there.sum(), 2.0), **options)
     for (path, _, first), (_, _, second) in zip(
         fs.leaves(one.model), fs.leaves(other.model), strict=True
     ):
