@@ -159,8 +159,14 @@ def test_an_estimator_that_found_something_does_not_warn(rng, recwarn):
         model.fit(X, y)
     # equal targets have no trivial predictor to beat
     SVGPRegressor(max_iter=3).fit(X, np.full(80, 2.0))
-    SVGPRegressor(max_iter=3).fit(*nothing(rng, 20))  # too few rows to tell
     assert not [w for w in recwarn if "trivial" in str(w.message)]
+
+
+@pytest.mark.parametrize("N, warned", [(training.FEW - 1, False), (training.FEW, True)])
+def test_few_rows_are_compared_with_the_trivial_predictor(rng, recwarn, N, warned):
+    model, *_ = far(rng, "gaussian")
+    model.fit(*nothing(rng, N))
+    assert any("trivial" in str(w.message) for w in recwarn) == warned
 
 
 def test_a_converged_estimator_is_not_told_to_train_longer(rng, monkeypatch):

@@ -18,6 +18,7 @@ from ..posteriors import Whitened
 from ..records import is_record, replace
 from ..runtime import tuning
 from ..train import fit
+from . import short_lengthscales
 
 log = logging.getLogger("fastsvgp")
 
@@ -33,21 +34,16 @@ OF_ONE = (
 
 def found_nothing(model, value, X, Y, weights):
     """Whether the bound ``value`` of a trained SGPR is within ``NATS`` of that of pure noise."""
-    residual = np.asarray(Y if model.mean is None else Y - model.mean(X), np.float64)
-    squares = np.square(residual).reshape(len(X), -1)
-    counts = np.ones(len(X)) if weights is None else np.asarray(weights, np.float64)
-    number = counts.sum() * squares.shape[1]
-    variance = (counts @ squares).sum() / number
-    if not variance > 0:
-        return False
-    return value <= -0.5 * number * (np.log(2 * np.pi * variance) + 1) + NATS
+    noise = short_lengthscales.bound_of_noise(model, X, Y, weights)
+    return bool(np.isfinite(noise) and value <= noise + NATS)
 
 
 def second_try(start, X, Y, settings, watch):
     """Train an SGPR again; return ``(model, info)``, or None if no other start exists.
 
     With at most ``retry_rows`` distinct rows (``runtime.tuning``), all of them become inducing
-    inputs; with more, training begins with natural steps on minibatches.
+    inputs, and lengthscales start shorter if that raises the bound; with more, training begins with
+    natural steps on minibatches.
 
     start : SGPR, the start of the first training; watch : callback of ``fit``
     """
@@ -58,11 +54,20 @@ def second_try(start, X, Y, settings, watch):
         return None
     distinct = unique_rows.distinct(X)[0]
     if len(distinct) <= tuning.current.retry_rows:
-        if len(start.inducing) >= len(distinct):
+        fixed, first = as_names(settings.get("fixed", ())), start
+        if len(start.inducing) < len(distinct):
+            first = replace(start, inducing=np.ascontiguousarray(distinct))
+            fixed = settings["fixed"] = (*fixed, "inducing")
+        given = settings.get("weights"), settings.get("jitter"), fixed
+        shorter, _ = short_lengthscales.by_bound(first, X, Y, *given)
+        if shorter is start:
             return None
-        log.info("the training found nothing; once more with all %d distinct rows", len(distinct))
-        start = replace(start, inducing=np.ascontiguousarray(distinct))
-        settings["fixed"] = (*as_names(settings.get("fixed", ())), "inducing")
+        log.info(
+            "the training found nothing; once more with all %d distinct rows%s",
+            len(distinct),
+            "" if shorter is first else " and shorter lengthscales",
+        )
+        start = shorter
     else:
         log.info("the training found nothing; once more after %d steps on minibatches", STEPS)
         start = _by_minibatches(start, X, Y, settings)

@@ -17,7 +17,7 @@ from ..records.inducing_sets import stacked
 
 LOOKED_AT = 1000  # training rows for the comparison with the trivial predictor
 WIDE = 10.0  # lengthscales of a restart: largest factor, and the inverse of the smallest
-FEW = 30  # rows, below which the comparison can be chance
+FEW = 5  # rows, below which the comparison says nothing
 # nats per row: smallest gain in log density over the trivial predictor that counts
 HARDLY = 0.01
 HYPERPARAMETERS = {"covariance", "likelihood", "noise_variance"}  # parts of paths

@@ -86,7 +86,7 @@ def test_no_score_is_of_rows_that_its_posterior_has_seen(rng):
 def test_search_with_few_rows_or_little_time_has_no_race(rng):
     X, y = table(rng, 60)
     found = fs.recipes.search(X, y, 4.0, rng=0)
-    assert found.chosen == "exact" and "few distinct rows" in found.story[0]
+    assert found.chosen.startswith("exact") and "few distinct rows" in found.story[0]
     assert len(found.model.inducing) == 60
     X, y = table(rng)
     found = fs.recipes.search(X, y, 0.5, rng=0)
@@ -124,8 +124,9 @@ def test_equal_targets_say_nothing_about_noise(rng):
 def test_rows_of_weight_zero_are_not_there(rng):
     X, y = table(rng, 150)
     there = rng.random(150) < 0.7
-    one = fs.recipes.search(X, np.where(there, y, 1e9), 1.0, weights=2.0 * there, rng=0)
-    other = fs.recipes.search(X[there], y[there], 1.0, weights=np.full(there.sum(), 2.0), rng=0)
+    options = {"seconds": 1.0, "by_work": True, "rng": 0}
+    one = fs.recipes.search(X, np.where(there, y, 1e9), weights=2.0 * there, **options)
+    other = fs.recipes.search(X[there], y[there], weights=np.full(there.sum(), 2.0), **options)
     for (path, _, first), (_, _, second) in zip(
         fs.leaves(one.model), fs.leaves(other.model), strict=True
     ):

@@ -9,7 +9,7 @@ from ...bounds.elbo import SVGP
 from ...bounds.predict import predict_f
 from ...check import DEFAULT_JITTER
 from ...collapsed.sgpr import SGPR, optimal_svgp
-from ...covariances import OnFeatures
+from ...covariances import OnFeatures, Sum
 from ...errors import NotPositiveDefinite
 from ...initialise import greedy_variance_inducing, unique_rows
 from ...likelihoods import Gaussian
@@ -18,7 +18,7 @@ from ...records import replace
 from ...runtime import tuning
 from .collapsed_posterior import Collapsed, of_features, sums
 from .held_out_density import BETTER, better_by
-from .looks import M, density_of, judged, posterior_of
+from .looks import M, at_rows, density_of, judged, posterior_of
 from .mapped_inputs import scaled_rows
 from .student_noise import gains, steps_of, student_noise, with_tails
 
@@ -120,8 +120,7 @@ class LastPosterior:
         """Return ``handed_over`` of all rows."""
         rows = self._units(self._rows, look)
         Z = collapsed.Z
-        X = self._stages.rows.X
-        if isinstance(X, np.ndarray) and unique_rows.are_the_rows(Z, look.scale.X(X)):
+        if at_rows(Z, self._units(self._stages.rows, look)):
             Z = unique_rows.distinct(rows.X)[0]
         return handed_over(collapsed, Z, factors, rows)
 
@@ -164,6 +163,8 @@ def scaled(covariance, factor):
     """Return the covariance times a factor."""
     if isinstance(covariance, OnFeatures):
         return replace(covariance, covariance=scaled(covariance.covariance, factor))
+    if isinstance(covariance, Sum):
+        return Sum([scaled(part, factor) for part in covariance.parts])
     return replace(covariance, variance=covariance.variance * factor)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...check import DEFAULT_JITTER
 from ...initialise import kmeans_inducing, unique_rows
 from .candidates import Hyper
 from .collapsed_posterior import Collapsed, features, of_features, sums, tuned
@@ -17,7 +18,8 @@ M = 256
 ROWS = 8000
 CLUSTERED = 20_000  # rows whose features are clustered for inducing inputs
 HALF = 3000  # rows above which inducing inputs are at most half of them
-RELATIVE_JITTER = 1e-6  # of the variance
+# jitter: of the variance, but at most this part of the noise or that of the training
+RELATIVE_JITTER, OF_NOISE, TRAINED = 1e-6, 0.01, DEFAULT_JITTER[np.dtype(np.float64)]
 LARGE = 15.0  # a factor close to its upper limit
 MORE, TRIES = 8.0, 4  # beyond LARGE noise is multiplied by MORE, at most TRIES times
 
@@ -82,8 +84,8 @@ def judged(hyper, scale, rows, held, count):
     rises.
     """
     Z, found = sums_of(hyper, rows, count)
-    X = scale.X(held.X)
-    s, n = tuned(found, hyper.noise)
+    X, exact = scale.X(held.X), at_rows(Z, rows)
+    s, n = (1.0, hyper.noise) if exact else tuned(found, hyper.noise)
     best = _judged(Collapsed(hyper.covariance, Z, found, s, n), X, held)
     for _ in range(TRIES):
         if max(best.factors) < LARGE:
@@ -118,18 +120,28 @@ def density_of(found, scale, rows):
 def posterior_of(hyper, rows, count, tune=True):
     """Return the collapsed posterior with ``count`` inducing inputs.
 
-    ``tune``: whether variance and noise maximise its bound.
+    ``tune``: whether variance and noise maximise its bound. Those of an exact process, with all
+    rows as inducing inputs, do already.
     """
     Z, found = sums_of(hyper, rows, count)
-    best = tuned(found, hyper.noise) if tune else (1.0, hyper.noise)
+    best = tuned(found, hyper.noise) if tune and not at_rows(Z, rows) else (1.0, hyper.noise)
     return Collapsed(hyper.covariance, Z, found, *best)
 
 
 def sums_of(hyper, rows, count):
-    """Return at most ``count`` inducing inputs (see ``inducing_of``), and the ``Sums`` of rows."""
+    """Return at most ``count`` inducing inputs (see ``inducing_of``), and the ``Sums`` of rows.
+
+    More jitter than noise would pass for noise in ``tuned``.
+    """
     k, Z = of_features(hyper.covariance), inducing_of(hyper, rows, count)
-    jitter = RELATIVE_JITTER * float(k.diag(Z[:1])[0])
+    relative = RELATIVE_JITTER * float(k.diag(Z).mean())
+    jitter = min(relative, max(TRAINED, OF_NOISE * hyper.noise))
     return Z, sums(hyper.covariance, Z, rows.X, rows.y, rows.weights, jitter)
+
+
+def at_rows(Z, rows):
+    """Whether the inducing inputs are all distinct rows, which are then in memory."""
+    return isinstance(rows.X, np.ndarray) and unique_rows.are_the_rows(Z, rows.X)
 
 
 def inducing_of(hyper, rows, count):

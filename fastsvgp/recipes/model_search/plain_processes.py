@@ -3,11 +3,11 @@
 import numpy as np
 
 from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad
-from ...covariances import Matern32
+from ...covariances import Linear, Matern32, Sum
 from ...initialise import kmeans_inducing, median_lengthscales, unique_rows
 from ...runtime import tuning
 from ...train import fit
-from .. import relevance, routine
+from .. import relevance, routine, short_lengthscales
 from .candidates import ByMinibatches, Hyper
 from .minibatches import NOISE, Minibatches, at_prior
 
@@ -17,14 +17,34 @@ JITTER = 1e-7  # of the exact process, whose bound loses up to N jitter / (2 noi
 LEARNT = ("covariance", "noise_variance")
 
 
+def smooth_on(X):
+    """Return the covariance of a smooth function of rows X, at first."""
+    return Matern32(1.0, median_lengthscales(X, rng=0))
+
+
+def plain_on(X):
+    """Return a linear part plus the covariance of a smooth function of rows X, at first.
+
+    Without the linear part, rows close to a line send variance and lengthscales to infinity.
+    """
+    return Sum((Linear(1 / X.shape[1]), smooth_on(X)))
+
+
 class Exact:
-    """An exact process on few rows: all distinct rows are inducing inputs, trained by L-BFGS."""
+    """An exact process on few rows: all distinct rows are inducing inputs, trained by L-BFGS.
+
+    Attributes
+    ----------
+    bound : float
+        Of the last iteration.
+    """
 
     ITERATIONS = 100
 
-    def __init__(self, name, scale, rows):
+    def __init__(self, name, scale, rows, covariance=None):
         self.name, self.scale, self.rows, self.steps = name, scale, rows, 0
-        covariance = Matern32(1.0, median_lengthscales(rows.X, rng=0))
+        self.bound = -np.inf
+        covariance = covariance or plain_on(rows.X)
         self._sgpr = SGPR(covariance, unique_rows.distinct(rows.X)[0], NOISE)
 
     def take(self, plan, seconds, part=None):
@@ -48,6 +68,7 @@ class Exact:
         if info.interrupted:
             raise KeyboardInterrupt
         self.steps += info.steps
+        self.bound = float(info.values[-1]) if len(info.values) else self.bound
         plan.did(flops * TRIALS * info.steps, info.steps)
 
     def hyper(self):
@@ -72,8 +93,8 @@ class Plain:
         distinct = unique_rows.distinct(rows.X, rows.weights)[0]
         self._at_rows = len(distinct) <= self.M
         Z = distinct if self._at_rows else kmeans_inducing(rows.X, self.M, rng=0)
-        lengthscales = median_lengthscales(rows.X, rng=0)
-        self._sgpr = SGPR(Matern32(1.0, lengthscales), Z, NOISE)
+        few = len(rows) <= tuning.current.exact_rows
+        self._sgpr = SGPR(plain_on(rows.X) if few else smooth_on(rows.X), Z, NOISE)
 
     def take(self, plan, seconds, part=None):
         """Train by L-BFGS, in the first call after minibatches for half of ``seconds``.
@@ -81,9 +102,8 @@ class Plain:
         ``part`` is ignored.
         """
         began = plan.spent
-        if not self._started and not self._at_rows:
-            self._minibatches(plan, 0.5 * seconds)
-        self._started = True
+        if not self._started:
+            self._begin(plan, seconds)
         rows = self.rows.drawn(self.rows_at_once, self._rng)
         fixed = ("inducing",) if self._at_rows else ()
         flops = 4 * len(self._sgpr.inducing) ** 2 * (len(rows) + len(self._sgpr.inducing))
@@ -103,6 +123,14 @@ class Plain:
             raise KeyboardInterrupt
         self.steps += info.steps
         plan.did(flops * TRIALS * info.steps, info.steps)
+
+    def _begin(self, plan, seconds):
+        rows, M = self.rows.drawn(self.rows_at_once, np.random.default_rng(0)), self.M
+        self._sgpr, tried = short_lengthscales.by_bound(self._sgpr, rows.X, rows.y, rows.weights)
+        plan.did(2 * M**2 * (len(rows) + M) * tried, tried)
+        if not self._at_rows:
+            self._minibatches(plan, 0.5 * seconds)
+        self._started = True
 
     def _minibatches(self, plan, seconds):
         sgpr = self._sgpr
@@ -135,7 +163,9 @@ class Plain:
 
     def lengthscales(self):
         """Return the lengthscales (D,)."""
-        return np.broadcast_to(self._sgpr.covariance.lengthscales, (self.rows.X.shape[1],))
+        covariance = self._sgpr.covariance
+        smooth = covariance.parts[1] if isinstance(covariance, Sum) else covariance
+        return np.broadcast_to(smooth.lengthscales, (self.rows.X.shape[1],))
 
 
 class Scarce(ByMinibatches):
@@ -147,7 +177,7 @@ class Scarce(ByMinibatches):
     def __init__(self, name, scale, rows, rng):
         distinct = unique_rows.distinct(rows.X, rows.weights)[0]
         Z = distinct if len(distinct) <= self.M else kmeans_inducing(rows.X, self.M, rng=0)
-        model = at_prior(Matern32(1.0, median_lengthscales(rows.X, rng=0)), Z)
+        model = at_prior(smooth_on(rows.X), Z)
         trainer = Minibatches(
             model, rows, self.BATCH, self.RATE, self.NATURAL, rng, transform="log"
         )
@@ -179,7 +209,7 @@ class Relevant(ByMinibatches):
     def cost(self, plan):
         """Predict the seconds that the start takes, from one evaluation of its bound."""
         rows = self.rows.drawn(tuning.current.relevance_rows, self._rng)
-        exact = SGPR(Matern32(1.0, median_lengthscales(rows.X, rng=0)), rows.X, NOISE)
+        exact = SGPR(smooth_on(rows.X), rows.X, NOISE)
         began = plan.spent
         collapsed_bound_and_grad(exact, rows.X, rows.y, wrt=LEARNT)
         plan.did(8 * len(rows) ** 3)

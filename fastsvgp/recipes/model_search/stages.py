@@ -7,10 +7,14 @@ from ..scaling import constant
 from .held_out_density import BETTER, better_by
 from .looks import Look, M, density_of, judged, look_at, look_of
 from .networks import DEEP, RELU, WIDE, WIDER, Deep
-from .plain_processes import Exact, Plain, Relevant, Scarce
+from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
 from .race import FIRST, Race
 
 EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
+BY_BOUND = 0.35  # of the time, for each of two exact processes on few rows
+HIGHER = 3.0  # nats by which a linear part has to raise the bound
+LINE = 1e3  # variance of a smooth function that approaches a line
+QUIET = 0.5  # noise variance below which a linear function explains standardised targets
 SCARCE = 0.25  # part of the time for minibatches if L-BFGS found nothing
 LONG = 150  # seconds from which one network is larger
 LATER, LAST_ROWS = 6000, 15_000  # rows for L-BFGS of a plain process: in the race, at the end
@@ -59,17 +63,37 @@ class Stages(Race):
         )
         why = "all targets are equal, which says nothing about noise" if self.constant else why
         raw = self._scales["raw"], self._in_units("raw")
-        if len(self.rows) <= tuning.current.exact_rows and self.held is None:
-            candidate = Exact("exact", *raw)
+        exact = len(self.rows) <= tuning.current.exact_rows and self.held is None
+        name = "exact" if exact else "plain, raw inputs"
+        self.say(f"{name}, without a race: {why}")
+        if exact and not self.constant:
+            candidate = self._exact_by_bound(name, raw, T)
         else:
-            candidate = Plain("plain, raw inputs", *raw, self._rng())
-        self.say(f"{candidate.name}, without a race: {why}")
-        if not self.constant:
-            candidate.take(self._plan, 0.7 * T)
+            candidate = Exact(name, *raw) if exact else Plain(name, *raw, self._rng())
+            if not self.constant:
+                candidate.take(self._plan, 0.7 * T)
         self.best = Look(
             candidate.name, self._plan.spent, candidate.steps, np.nan, np.nan, (1.0, 1.0),
             candidate.hyper(), candidate.scale,
         )  # fmt: skip
+
+    def _exact_by_bound(self, name, raw, T):
+        """Train an exact process with a linear part, and one without unless that is all there is.
+
+        Few rows do not tell a linear part from a smooth function: it has to raise the bound by
+        ``HIGHER``, unless the smooth function alone approaches a line.
+        """
+        linear = Exact(f"{name}, with a linear part", *raw)
+        linear.take(self._plan, BY_BOUND * T)
+        found = linear.hyper()
+        if found.covariance.parts[1].variance <= found.noise < QUIET:
+            self.say("a linear function explains everything but noise")
+            return linear
+        smooth = Exact(name, *raw, smooth_on(raw[1].X))
+        smooth.take(self._plan, BY_BOUND * T)
+        self.say(f"log evidence {smooth.bound:.1f}, with a linear part {linear.bound:.1f}")
+        line = smooth.hyper().covariance.variance > LINE
+        return linear if line or linear.bound > smooth.bound + HIGHER else smooth
 
     def _inputs(self, T):
         """Return a plain process on the better inputs, raw or rank, and the name of these."""

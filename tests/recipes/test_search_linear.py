@@ -1,0 +1,117 @@
+"""The linear part of a search: who has it, and what it may cost. Jitter of looks and noise."""
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.recipes.model_search import last_posterior, looks, plain_processes, stages
+from fastsvgp.recipes.model_search.candidates import Hyper
+from fastsvgp.recipes.model_search.plain_processes import Exact, Plain, plain_on, smooth_on
+from fastsvgp.recipes.model_search.rows import Rows
+
+
+def search(X, y):
+    return fs.recipes.search(X, y, 4.0, by_work=True, rng=0)
+
+
+def test_a_line_is_linear_and_noise_alone_is_not(rng):
+    X = rng.uniform(-1, 1, (20, 2))
+    found = search(X, X @ [1.0, 2.0] + 0.01 * rng.standard_normal(20))
+    assert found.chosen == "exact, with a linear part"
+    assert found.story[-1] == "a linear function explains everything but noise"
+    found = search(X, rng.standard_normal(20))
+    assert "log evidence" in found.story[-1]
+
+
+class Trained:
+    """Stands in for ``Exact``: bounds and hyperparameters as given."""
+
+    bounds = {}
+
+    def __init__(self, name, scale, rows, covariance=None):
+        self.name, self.steps, self.scale = name, 1, scale
+        self.linear = covariance is None
+        self.covariance = plain_on(rows.X) if self.linear else covariance
+
+    def take(self, plan, seconds):
+        self.bound, variance = self.bounds[self.linear]
+        if not self.linear:
+            self.covariance = fs.Matern32(variance, np.ones(1))
+
+    def hyper(self):
+        return Hyper(self.covariance, 0.1, None)
+
+
+@pytest.mark.parametrize(
+    "above, variance, linear",
+    [
+        (stages.HIGHER + 0.1, 1.0, True),
+        (stages.HIGHER - 0.1, 1.0, False),
+        (0.0, 1.1 * stages.LINE, True),
+        (0.0, 0.9 * stages.LINE, False),
+    ],
+)
+def test_the_bound_decides_unless_the_smooth_function_is_a_line(
+    rng, monkeypatch, above, variance, linear
+):
+    monkeypatch.setattr(stages, "Exact", Trained)
+    monkeypatch.setattr(Trained, "bounds", {True: (above, None), False: (0.0, variance)})
+    rows = Rows(rng.standard_normal((9, 1)), rng.standard_normal(9))
+    race = stages.Stages(rows, None, None, None, None, None, 0, lambda line: None)
+    chosen = race._exact_by_bound("exact", (None, rows), 1.0)
+    assert chosen.linear == linear
+
+
+@pytest.mark.parametrize("N, linear", [(30, True), (31, False)])
+def test_a_sparse_process_of_few_rows_has_a_linear_part(rng, tune, N, linear):
+    tune(exact_rows=30)
+    rows = Rows(rng.standard_normal((N, 2)), rng.standard_normal(N))
+    plain = Plain("", None, rows, rng)
+    assert isinstance(plain.hyper().covariance, fs.Sum) == linear
+    assert plain.lengthscales().shape == (2,)
+    assert isinstance(Exact("", None, rows).hyper().covariance, fs.Sum)
+    smooth = Exact("", None, rows, smooth_on(rows.X)).hyper().covariance
+    assert isinstance(smooth, fs.Matern32)
+
+
+def test_a_sum_is_scaled_by_its_parts(rng):
+    X = rng.standard_normal((6, 2))
+    covariance = plain_processes.plain_on(X)
+    scaled = last_posterior.scaled(covariance, 3.0)
+    np.testing.assert_allclose(scaled.matrix(X), 3 * covariance.matrix(X), rtol=1e-12)
+
+
+def of_line(rng, M):
+    """Hyperparameters close to the limit of a line, and rows of one."""
+    X = np.sort(rng.uniform(-1.7, 1.7, (60, 1)), axis=0)
+    rows = Rows(X, X[:, 0] + 0.01 * rng.standard_normal(60))
+    hyper = Hyper(fs.Matern32(6e4, np.array([800.0])), 2e-4, X if M is None else X[:: 60 // M])
+    return hyper, rows
+
+
+@pytest.mark.parametrize("M", [None, 20])
+def test_jitter_of_a_look_is_not_taken_for_noise(rng, M):
+    hyper, rows = of_line(rng, M)
+    collapsed = looks.posterior_of(hyper, rows, 20)
+
+    def bound(s, n):
+        sgpr = fs.SGPR(last_posterior.scaled(hyper.covariance, s), collapsed.Z, n)
+        return fs.collapsed_bound(sgpr, rows.X, rows.y)
+
+    assert bound(collapsed.s, collapsed.noise) >= bound(1.0, hyper.noise) - 1e-3
+    if M is None:  # an exact process is at its optimum
+        assert (collapsed.s, collapsed.noise) == (1.0, hyper.noise)
+
+
+@pytest.mark.parametrize(
+    "variance, noise, jitter",
+    [(0.1, 0.5, 1e-7), (1e3, 1e-6, 1e-6), (1e3, 0.01, 1e-4), (1e3, 0.5, 1e-3)],
+)
+def test_jitter_of_a_look_is_small_beside_variance_and_noise(
+    rng, monkeypatch, variance, noise, jitter
+):
+    used = []
+    monkeypatch.setattr(looks, "sums", lambda *given: used.append(given[-1]))
+    X = rng.standard_normal((9, 1))
+    looks.sums_of(Hyper(fs.RBF(variance, np.ones(1)), noise, None), Rows(X, X[:, 0]), 4)
+    np.testing.assert_allclose(used, [jitter])
