@@ -129,6 +129,11 @@ def _add_columns(group):
         ("side", "0 where the target was seen, 1 if it is at least that, -1 at most: censored"),
     ):
         group.add_argument(f"--{option}", metavar="COLUMN", help=f"{what}; by name or index")
+    group.add_argument(
+        "--no-extra-noise",
+        action="store_true",
+        help="with --noise: the known variance is all noise, and no more is learnt",
+    )
 
 
 def _add_model(model):

@@ -47,6 +47,7 @@ from .several import checked_latents as checked_latents, held_variances as held_
 from .solvers import (
     COLLAPSED as COLLAPSED,
     SOLVERS as SOLVERS,
+    collapses as collapses,
     sizes_for as sizes_for,
     solver_for as solver_for,
 )

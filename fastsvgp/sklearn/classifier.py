@@ -79,7 +79,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         mean=None,
         ard=True,
         solver="auto",
-        max_iter=100,
+        max_iter=None,
         batch_size=512,
         learning_rate=0.01,
         natural_step_size="auto",

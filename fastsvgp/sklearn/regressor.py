@@ -169,7 +169,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         mean=None,
         ard=True,
         solver="auto",
-        max_iter=100,
+        max_iter=None,
         batch_size=512,
         learning_rate=0.01,
         natural_step_size="auto",

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...collapsed.sgpr import collapsed_bound_and_grad, optimal_svgp
 from ...distributed.protocol import reported
-from ...errors import Diverged, NotPositiveDefinite
+from ...errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ...optim.flat import ravel
 from ...runtime import devices
 from ...runtime.blas_scope import blas_threads_for
@@ -96,10 +96,11 @@ class CollapsedSteps(Steps):
                 loss, start, jac=True, method="L-BFGS-B", callback=accepted, options=options
             )
         log.info("L-BFGS-B: %s", found.message)
+        return found.status
 
     def _accept(self, value, vector, record):
         """Record a point that the line search accepted."""
-        model = self._at(vector)
+        model = self._accepted(vector)
         self._reference, self._step, retried, self._retried = (
             -value,
             self._step + 1,
@@ -172,6 +173,16 @@ class CollapsedSteps(Steps):
     def _at(self, vector):
         return self._unravel(devices.like(vector, self._unravel.home))
 
+    _accepted = _at
+
+    def _bound_and_grad(self, model, jitter):
+        """Return the bound that is maximised, and its gradient in the free fields."""
+        weights, wrt = self._weights, self._unravel.paths
+        more = {} if self._group is None else {"group": self._group}
+        return collapsed_bound_and_grad(
+            model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more
+        )
+
     @staticmethod
     def _host(vector):
         """Copy to the host, where SciPy's line search runs."""
@@ -186,13 +197,9 @@ class CollapsedSteps(Steps):
         model = self._at(vector)
 
         def compute(jitter):
-            weights, wrt = self._weights, self._unravel.paths
-            more = {} if self._group is None else {"group": self._group}
             # a gradient that overflows makes the line search backtrack, below
             with np.errstate(over="ignore", invalid="ignore"):
-                return collapsed_bound_and_grad(
-                    model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more
-                )
+                return self._bound_and_grad(model, jitter)
 
         try:
             (value, grad), used = with_more_jitter(
@@ -206,7 +213,7 @@ class CollapsedSteps(Steps):
                 self._reference = -value if self._reference is None else self._reference
                 return -value, flat
             problem = f"the bound is {value}, or its gradient is not finite"
-        except (NotPositiveDefinite, Diverged) as error:
+        except (NotPositiveDefinite, Diverged, InvalidSites, BadEntry) as error:
             if self._reference is None:
                 raise
             problem = str(error).split(". Likely")[0]
