@@ -12,8 +12,8 @@ from ..records.typed import ArrayLike
 Inducing: TypeAlias = int | tuple[int, int] | ArrayLike
 Choices = TypedDict("Choices", {  # noqa: UP013 (in few lines)
     "posterior": str, "mean": str | Mean | None, "ard": bool, "chosen": str, "solver": str,
-    "max_iter": int | None, "batch_size": int, "learning_rate": float, "natural_step_size": str | Size,
-    "jitter": float | None, "latents": int | str | None,
+    "max_iter": int | None, "batch_size": int, "learning_rate": float,
+    "natural_step_size": str | Size, "jitter": float | None, "latents": int | str | None,
 }, total=False)  # fmt: skip
 
 

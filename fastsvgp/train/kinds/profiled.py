@@ -35,7 +35,7 @@ def _refuse(request):
     refuse_batches("`collapsed` trains", request, [*given, *request.others])
     if request.plan.group is not None:
         raise ValueError("fit: `collapsed` is for one process; leave out `group` or `collapsed`")
-    for path, q in placed(model).items():
+    for q in placed(model).values():
         if not moves_naturally(type(q)):
             kind = type(q).__name__
             raise TypeError(

@@ -28,11 +28,12 @@ class CollapsedSteps(Steps):
     """
 
     unit = "iteration"
+    transform = "softplus"  # of positive parameters
 
     def __init__(self, state, data, fixed, jitter, dtype, group=None):
         (self._X, self._Y, self._weights), self._jitter, self._dtype = data, jitter, dtype
         self._start, self._step = state.model, state.step
-        self._vector, self._unravel = ravel(state.model, fixed=fixed)
+        self._vector, self._unravel = ravel(state.model, fixed=fixed, transform=self.transform)
         self.snapshot = Snapshot(lambda: state.model)
         self._retried, self._reference, self._group = False, None, group
 
