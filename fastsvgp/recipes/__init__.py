@@ -12,6 +12,7 @@ A repeated row and a row of weight 2 give the same start, up to rounding. With m
 regardless of weights.
 """
 
+from .equal_targets import keeping_noise as keeping_noise
 from .guesses import first_mean as first_mean
 from .model_search.search_models import Found as Found, search as search
 from .names import (
@@ -39,7 +40,6 @@ from .searching import (
     Start as Start,
     begin as begin,
     classification as classification,
-    keeping_noise as keeping_noise,
     regression as regression,
 )
 from .settings import Course as Course, Method as Method, Parts as Parts

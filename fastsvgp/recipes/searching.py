@@ -18,13 +18,13 @@ from ..initialise import (
     unique_rows,
 )
 from ..likelihoods import Likelihood
-from ..optim.flat import free_paths
-from ..records import matches, tree_map
+from ..records import tree_map
 from ..records.inducing_sets import InducingPair
 from ..records.typed import ArrayLike, Seed
 from ..runtime import tuning
 from ..runtime.thresholds import INDUCING
 from . import guesses, several, target_values
+from .equal_targets import keeping_noise
 from .names import (
     BINARY,
     CHOICES,
@@ -43,7 +43,7 @@ from .names import (
 )
 from .relevance import as_numbers, units_on_ranks
 from .routine import checked_natural_step, seed_of, steps_of, training
-from .scaling import ClassScale, ColumnScale, Scale, constant, keeping_codes, usable_rows
+from .scaling import ClassScale, ColumnScale, Scale, keeping_codes, usable_rows
 from .settings import Choices, Course, Inducing, Method, Parts, Settings
 from .solvers import COLLAPSED, collapses, number_of, sizes_for, solver_for
 
@@ -349,32 +349,6 @@ def _single_layer(X, Y, weights, parts, method, found):
         method.jitter,
     )
     return SVGP(covariance, Z, q, likelihood, mean)
-
-
-def keeping_noise(start, y):
-    """Fix the noise of a training by L-BFGS if all targets are equal.
-
-    Otherwise it would decrease the noise towards zero without converging.
-    """
-    model, fixed = start.model, start.fit.get("fixed", ())
-    if hasattr(model, "noise_variance"):
-        noise = ["noise_variance"]
-    elif start.fit.get("collapsed") and _has_noise(model.likelihood):
-        noise = [path for path in free_paths(model, fixed) if matches(path, ("likelihood",))]
-    else:
-        noise = []
-    if not noise or not constant(np.ptp(y, axis=0), y).all():
-        return start
-    log.warning(
-        "all %d targets are equal, which says nothing about their noise; it stays fixed", len(y)
-    )
-    return replace(start, fit=start.fit | {"fixed": (*fixed, *noise)})
-
-
-def _has_noise(likelihood):
-    """Whether parameters of a likelihood are those of the noise of real-valued targets."""
-    real = isinstance(likelihood, tuple(REGRESSION.values()))
-    return real and target_values.standardised(likelihood)
 
 
 def _refuse(likelihood, kinds, what):
