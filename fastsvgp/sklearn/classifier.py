@@ -32,8 +32,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     covariance, n_inducing, inducing, posterior, mean, ard
         As in ``SVGPRegressor``.
     solver, max_iter, batch_size, learning_rate, natural_step_size
-        As in ``SVGPRegressor``. There is no collapsed bound, so ``solver`` is "natural", "adam" or
-        "auto".
+        As in ``SVGPRegressor``. The optimal posterior has no closed form.
     early_stopping, validation_fraction, n_iter_no_change, tol
         As in ``SVGPRegressor``; held-out rows are stratified by class.
     n_restarts_optimizer, normalize_X, jitter, warm_start, random_state, verbose

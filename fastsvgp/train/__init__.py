@@ -148,7 +148,7 @@ def fit(
     The kind of model decides the method:
 
     - ``SVGP``: minibatch steps of a first-order optimiser, optionally with natural-gradient steps
-      of q(u);
+      of q(u); or, with ``collapsed=True``, L-BFGS-B on all data at the optimal q(u);
     - ``DeepGP``: the same, with new draws of the hidden layers in each step;
     - ``SGPR`` and ``OrthogonalSGPR``: L-BFGS-B on the collapsed bound of all data;
     - ``QSGP``: AdaGrad in place, on minibatches and on samples of the basis functions.
