@@ -217,7 +217,7 @@ def test_several_targets_can_be_missing(columns, unplotted, capsys):
         ("known", ["--side", "n"], "of --side: sides are 0 (the target was seen), 1"),
         ("known", ["--noise", "word"], "--noise 'word' must hold numbers, but line 2 has"),
         ("known,seen", ["--noise", "var"], "--noise is for one target, and here are several"),
-        ("known", ["--likelihood", "laplace", "--no-extra-noise"], "here the likelihood is laplace"),
+        ("known", ["--likelihood", "laplace", "--no-extra-noise"], "the likelihood is laplace"),
         ("won", ["--trials", "n", "--seconds", "5"], "there is no search with --trials"),
         ("cases", ["--exposure", "c", "--method", "qsgp"], "qsgp: there is no --exposure"),
         ("known", ["--likelihood", "gamma"], "gamma needs positive numbers, but the target"),
