@@ -15,7 +15,7 @@ from ..posteriors import AbsorbedDualSites, Marginal, Whitened, WhitenedOrthogon
 from ..posteriors.placed import moves_naturally
 from ..records.inducing_sets import InducingPair, sets_of
 from ..runtime.thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well
-from .names import POSTERIORS, named
+from .names import named
 
 SOLVERS = ("auto", "lbfgs", "adam", "natural")
 # collapsed bound of each posterior that can be optimised in closed form
@@ -49,10 +49,9 @@ def solver_for(solver, likelihood, kind, rows, inducing=0, latents=None, batch_s
         at_once = few and (closed or moves_naturally(kind) and rows <= batch_size)
         return "lbfgs" if at_once else "natural" if kind.natural_fields else "adam"
     if solver == "lbfgs" and not (closed or moves_naturally(kind)):
-        posteriors = ", ".join(n for n, other in POSTERIORS.items() if moves_naturally(other))
         raise ValueError(
-            f"solver 'lbfgs': a {kind.__name__} posterior does not move by natural steps alone; use"
-            f" 'adam' or 'auto', or one of {posteriors}"
+            f"solver 'lbfgs': natural steps do not move all of a {kind.__name__} posterior; use"
+            " solver 'adam' or 'auto', or posterior 'whitened'"
         )
     if solver == "natural" and not kind.natural_fields:
         raise ValueError(

@@ -112,7 +112,7 @@ def test_every_posterior_without_natural_steps_of_all_its_fields_keeps_minibatch
         found = solver_for("auto", fs.StudentT(1.0), kind, 30, 10, None, 512)
         assert (found == "lbfgs") is wholly, name
         if not wholly:
-            with pytest.raises(ValueError, match="does not move by natural steps alone"):
+            with pytest.raises(ValueError, match="natural steps do not move all of a"):
                 solver_for("lbfgs", fs.StudentT(1.0), kind, 30, 10)
 
 

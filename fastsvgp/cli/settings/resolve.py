@@ -130,8 +130,10 @@ def _choice(args, task, X, layers, group):
         (f"--{name.replace('_', '-')}" for name in MINIBATCH if getattr(args, name) is not None),
         None,
     )
-    missing = targets.weights_of(task.y[~task.test]) is not None
-    without = "--latents" if args.latents is not None else "a missing target" if missing else None
+    without = None if args.latents is None else "--latents"
+    closed = task.likelihood == "gaussian" and without is None
+    if closed and targets.weights_of(task.y[~task.test]) is not None:
+        minibatch = minibatch or "a missing target"
     distinct = len(np.unique(X, axis=0)) if len(X) <= MOST_ROWS else len(X)
     return choose(
         task.likelihood,
