@@ -203,8 +203,22 @@ def test_random_quantities_have_types():
 
 OWNERS = {
     "fit": {
-        fs.SVGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "graph"],
-        fs.MultiGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "graph"],
+        fs.SVGP: [
+            "natural_step_size",
+            "inverse_updates",
+            "e_steps",
+            "m_steps",
+            "graph",
+            "collapsed",
+        ],
+        fs.MultiGP: [
+            "natural_step_size",
+            "inverse_updates",
+            "e_steps",
+            "m_steps",
+            "graph",
+            "collapsed",
+        ],
         fs.DeepGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "num_samples"],
         fs.QSGP: ["basis_size", "control", "closed_form_every"],
         fs.SGPR: [],
@@ -220,7 +234,7 @@ def test_each_kind_lists_its_own_options_with_a_line_on_each(name, kind):
     listed = models.options(kind, name)
     assert [option.name for option in listed] == OWNERS[name][kind]
     for option in listed:
-        assert option.default == ("auto" if option.name == "graph" else None)
+        assert option.default == {"graph": "auto", "collapsed": False}.get(option.name)
         assert re.fullmatch(r"[A-Z].{10,}\.", option.summary), option
     assert (
         not {option.name for option in listed}

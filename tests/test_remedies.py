@@ -99,6 +99,7 @@ def far(rng, likelihood):
     if likelihood == "classes":
         return (
             SVGPClassifier(
+                solver="natural",
                 n_inducing=10,
                 max_iter=5,
                 learning_rate=1e-6,

@@ -25,7 +25,7 @@ from .report.outputs import (
 )
 from .report.results import results_of
 from .settings.resolve import resolve
-from .training import build, holds, train
+from .training import build, holds, outcome, train
 
 INTERRUPTED = 130
 
@@ -118,9 +118,10 @@ def fit_task(task, settings, folder, title, origin=None):
         if not settings.leads:
             return code, {}
         path = _save(fitted, trained, folder)
-        said.training(say, trained, seconds)
+        ended = outcome(task, settings, trained)
+        said.training(say, trained, seconds, ended)
         _keep_or_drop_checkpoint(trained, path)
-        results = results_of(task, settings, trained, seconds, fitted, title)
+        results = results_of(task, settings, trained, seconds, fitted, title, ended)
         results |= {"source": origin, "test": report.evaluate(fitted, task)}
         written, why_not = _report(folder, fitted, task, settings, results, say, trained.values)
     said.scores(say, results)

@@ -129,6 +129,11 @@ def _add_columns(group):
         ("side", "0 where the target was seen, 1 if it is at least that, -1 at most: censored"),
     ):
         group.add_argument(f"--{option}", metavar="COLUMN", help=f"{what}; by name or index")
+    group.add_argument(
+        "--no-extra-noise",
+        action="store_true",
+        help="with --noise: the known variance is all noise, and no more is learnt",
+    )
 
 
 def _add_model(model):
@@ -189,7 +194,8 @@ def _add_model(model):
             f"by default chosen from the data: sgpr for gaussian noise and up to {MOST_ROWS}"
             f" training rows, unless --inducing is below {MANY} with more than {FEW_ROWS} rows, or"
             " --batch-size, --learning-rate or another minibatch option is given; otherwise"
-            " svgp\nsvgp: minibatches, any likelihood\ntsvgp: as svgp, with the"
+            " svgp, on all rows by L-BFGS if they fit into one batch\nsvgp: minibatches, any"
+            " likelihood\ntsvgp: as svgp, with the"
             " posterior stored as sites, which are independent of the prior\nlsvgp: as svgp, with"
             " fewer parameters and the fewest operations per step\nrsvgp: as lsvgp, with matrix"
             " products only; the inducing inputs are trained later, at a smaller step size\n"
@@ -316,8 +322,8 @@ def _add_steps(training):
         metavar="N",
         type=count,
         help=(
-            "number of training steps (default 2000; sgpr: at most 200 iterations, fewer if the"
-            " bound stops rising)"
+            "number of training steps (default 2000; L-BFGS, of sgpr and on few rows: at most 200"
+            " iterations, fewer if the bound stops rising)"
         ),
     )
     length.add_argument(

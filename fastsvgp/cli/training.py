@@ -24,8 +24,6 @@ from .settings import deep, periodic, qsgp
 from .settings.defaults import BATCH_SIZE
 from .settings.names import NATURAL, PAIRED
 
-STEPS = {"sgpr": 200}  # of the others
-MINIBATCHES = 2000
 LEARNING_RATE = 0.01
 POSTERIORS = {
     "svgp": "whitened",
@@ -80,20 +78,20 @@ def build(task, scale, settings):
     )
     y = model_targets(task, scale, settings.dtype)
     if settings.layers:
-        model = deep.build(X, kind, _likelihood(task), sizes, settings, rng)
+        model = deep.build(X, kind, _likelihood(task, settings), sizes, settings, rng)
         return deep.with_mean(model, fs.recipes.first_mean(model.likelihood, y))
     if settings.method == "qsgp":
         covariance = kind(
             variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=settings.ard)
         )
-        return qsgp.build(X, y, covariance, _likelihood(task), settings)
+        return qsgp.build(X, y, covariance, _likelihood(task, settings), settings)
     posterior = fs.recipes.POSTERIORS[POSTERIORS[settings.method]]
     if not settings.patch_shape:
         covariance = settings.covariance
         if settings.periodic:
             covariance = periodic.covariance(X, kind, settings, scale, rng)
         parts = fs.recipes.Parts(sizes, covariance, ard=settings.ard, latents=settings.latents)
-        method = _method(settings, _likelihood(task), posterior)
+        method = _method(settings, _likelihood(task, settings), posterior)
         informed = not settings.resume
         initial, *_ = fs.recipes.begin(X, y, parts, method, group=settings.group, informed=informed)
         return initial
@@ -108,7 +106,7 @@ def build(task, scale, settings):
     start = fs.recipes.posterior_of(
         posterior, covariance, inducing, outputs, len(X), settings.jitter
     )
-    likelihood = _likelihood(task)
+    likelihood = _likelihood(task, settings)
     return fs.SVGP(
         covariance=covariance,
         inducing=inducing,
@@ -126,12 +124,15 @@ def model_targets(task, scale, dtype):
     return np.ascontiguousarray(in_units(scale, y, second, task.likelihood), dtype)
 
 
-def _likelihood(task):
+def _likelihood(task, settings):
     classes = task.classes and len(task.classes)
     y, second = targets.filled(task.y[~task.test]), task.second_of(~task.test)
     exposure = task.second is not None and task.second.option == "exposure"
     y = y if second is None else np.stack([y, second], axis=-1)
-    return fs.recipes.likelihood_of(task.likelihood, y, num_classes=classes, exposure=exposure)
+    likelihood = fs.recipes.likelihood_of(
+        task.likelihood, y, num_classes=classes, exposure=exposure
+    )
+    return fs.replace(likelihood, extra=False) if settings.no_extra_noise else likelihood
 
 
 def train(fitted, task, settings, folder):
@@ -184,7 +185,7 @@ def _explained(settings, checkpoint):
             else ", with --resume to continue from the checkpoint"
         )
         natural = " or --natural-step" if settings.method in NATURAL else ""
-        steps = "" if settings.method == "sgpr" else f"a smaller --learning-rate{natural}, or "
+        steps = "" if settings.choice.whole else f"a smaller --learning-rate{natural}, or "
         if settings.method != "qsgp":  # its steps factorise no matrix
             error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
         raise
@@ -264,10 +265,10 @@ TRAINING = {
 
 def _total_steps(settings, num_data):
     if settings.epochs is None:
-        return settings.steps or STEPS.get(settings.method, MINIBATCHES)
+        return settings.steps or (routine.ITERATIONS if settings.choice.whole else routine.STEPS)
     per_epoch = (
         num_data / min(settings.batch_size or BATCH_SIZE, num_data)
-        if settings.method != "sgpr"
+        if not settings.choice.whole
         else 1
     )
     per_epoch /= (settings.e_steps or 1) + (settings.m_steps or 1) - 1  # batches per step

@@ -47,3 +47,8 @@ def layer_at(model, path):
 def paths_of_q(model):
     """Return the paths of all that determines q(u): the posteriors, or the sites of the data."""
     return ("sites",) if hasattr(model, "sites") else tuple(placed(model))
+
+
+def moves_naturally(kind):
+    """Whether natural steps update every field of a class of posteriors."""
+    return {name for name, _ in kind._record_fields} == set(kind.natural_fields)

@@ -12,6 +12,7 @@ A repeated row and a row of weight 2 give the same start, up to rounding. With m
 regardless of weights.
 """
 
+from .equal_targets import keeping_noise as keeping_noise
 from .guesses import first_mean as first_mean
 from .log_target import (
     LogScale as LogScale,
@@ -44,7 +45,6 @@ from .searching import (
     Start as Start,
     begin as begin,
     classification as classification,
-    keeping_noise as keeping_noise,
     regression as regression,
 )
 from .settings import Course as Course, Method as Method, Parts as Parts
@@ -52,6 +52,7 @@ from .several import checked_latents as checked_latents, held_variances as held_
 from .solvers import (
     COLLAPSED as COLLAPSED,
     SOLVERS as SOLVERS,
+    collapses as collapses,
     sizes_for as sizes_for,
     solver_for as solver_for,
 )

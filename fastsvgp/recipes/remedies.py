@@ -1,4 +1,4 @@
-"""Advice after a training that found nothing, by how it ended, the model and the data."""
+"""Advice after a training that found nothing or ended short, by the model and the data."""
 
 from dataclasses import dataclass
 
@@ -83,3 +83,9 @@ def remedies(outcome, words):
     more = min(outcome.rows, 2 * (outcome.inducing or 0))
     *first, last = (words[way].format(rows=outcome.rows, more=more) for way in ways)
     return f"{why}; try {', '.join(first)}{' or ' if first else ''}{last}"
+
+
+def unfinished(steps, outcome, words):
+    """Return one line: the training ended short after so many steps, and what to try."""
+    unit = "iterations" if outcome.solver == "lbfgs" else "steps"
+    return f"the training ended short of convergence, after {steps} {unit}; try {words['longer']}"

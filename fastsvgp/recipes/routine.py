@@ -31,8 +31,14 @@ SHARE = 5  # in a short training the ramp is at most 1 / SHARE of the steps
 # shorter training
 REST = 1000, 10
 GENTLE = 0.2  # and then have this part of the learning rate
+# length of a training by default: iterations of L-BFGS, which mostly ends earlier; epochs, and at
+# least so many steps, of minibatches
+ITERATIONS, EPOCHS, STEPS = 200, 100, 2000
 PATIENCE = 10  # iterations of L-BFGS
 GAIN = 1e-4  # nats per row: smallest gain over PATIENCE iterations that continues
+
+
+CLOSED = SGPR, OrthogonalSGPR
 
 
 def training(
@@ -41,8 +47,8 @@ def training(
     """Return the arguments of ``fs.fit`` for a ``Method``, a ``Course`` and a starting model.
 
     at_rows : bool
-        Whether the inducing inputs are all distinct rows. The collapsed bound is then that of an
-        exact GP, except for the jitter, and "lbfgs" keeps the inducing inputs fixed.
+        Whether the inducing inputs are all distinct rows. The bound is then that without inducing
+        inputs, except for the jitter, and "lbfgs" keeps them fixed.
     optimiser : Optimiser, optional
         Replaces Adam, and its step sizes of single fields.
     inducing : sequence of str
@@ -54,7 +60,8 @@ def training(
     given = {} if method.jitter is None else {"jitter": method.jitter}
     if method.solver == "lbfgs":
         held = ("inducing", *fixed) if at_rows else tuple(fixed)
-        return given | {"steps": steps, "rng": seed} | ({"fixed": held} if held else {})
+        given |= {"steps": steps, "rng": seed} | ({"fixed": held} if held else {})
+        return given if isinstance(model, CLOSED) else given | {"collapsed": True}
     if optimiser is None:
         rates = decoupled.step_sizes(model, course)
         optimiser = adam(course.learning_rate, transform="log", step_sizes=rates)
@@ -110,8 +117,14 @@ def natural_schedule(likelihood, size, ramp=RAMP):
 
 
 def steps_of(solver, max_iter, rows, batch_size):
-    """Convert epochs to the steps that ``fit`` counts; for L-BFGS a step is an iteration."""
-    return max_iter if solver == "lbfgs" else math.ceil(max_iter * rows / min(batch_size, rows))
+    """Convert epochs to the steps that ``fit`` counts; for L-BFGS a step is an iteration.
+
+    If ``max_iter`` is None, these are ``ITERATIONS``, or ``EPOCHS`` and at least ``STEPS``.
+    """
+    if solver == "lbfgs":
+        return ITERATIONS if max_iter is None else max_iter
+    steps = math.ceil((EPOCHS if max_iter is None else max_iter) * rows / min(batch_size, rows))
+    return max(steps, STEPS) if max_iter is None else steps
 
 
 def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, held=None):
@@ -147,7 +160,7 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
 
     if not free_paths(model, settings.get("fixed", ())):  # every parameter is fixed
         return model, FitInfo(np.empty(0), math.nan, np.empty((0, 2)), 0, 0.0, "converged", 0), None
-    if isinstance(model, SGPR | OrthogonalSGPR):
+    if isinstance(model, CLOSED) or settings.get("collapsed"):
         size = len(X) if weights is None else float(weights.sum())
 
         def watching():
@@ -169,7 +182,7 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
 
 
 def _is_nothing(model, info, X, Y, weights):
-    """Whether a completed training of a collapsed bound found nothing."""
+    """Whether a completed training of an SGPR found nothing."""
     if type(model) is not SGPR or info.interrupted or not len(info.values):
         return False
     return found_nothing(model, info.values[-1], X, Y, weights)
@@ -239,7 +252,7 @@ def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None)
         *(more * (amount or check.DEFAULT_JITTER[X.dtype]) for more in (10, 100, 1000)),
     ):
         try:
-            collapsed = isinstance(model, SGPR | OrthogonalSGPR)
+            collapsed = isinstance(model, CLOSED)
             svgp = (
                 optimal_svgp(model, X, y, jitter=tried, weights=weights, **ranks)
                 if collapsed

@@ -24,6 +24,7 @@ from ..records.typed import ArrayLike, Seed
 from ..runtime import tuning
 from ..runtime.thresholds import INDUCING
 from . import guesses, several, target_values
+from .equal_targets import keeping_noise
 from .log_target import LogScale, check_log_target, checked_target
 from .names import (
     BINARY,
@@ -43,9 +44,9 @@ from .names import (
 )
 from .relevance import as_numbers, units_on_ranks
 from .routine import checked_natural_step, seed_of, steps_of, training
-from .scaling import ClassScale, ColumnScale, Scale, constant, keeping_codes, usable_rows
+from .scaling import ClassScale, ColumnScale, Scale, keeping_codes, usable_rows
 from .settings import Choices, Course, Inducing, Method, Parts, Settings
-from .solvers import COLLAPSED, number_of, sizes_for, solver_for
+from .solvers import COLLAPSED, collapses, number_of, sizes_for, solver_for
 
 log = logging.getLogger("fastsvgp")
 
@@ -118,11 +119,14 @@ def regression(
         "constant", "linear", or a record; None is "constant" for likelihoods of f = log of a mean
         or log odds, except "poisson". ``ard``: one lengthscale per column, or one for all.
         ``chosen``: how inducing inputs are chosen, "kmeans", "greedy" (greedy variance) or
-        "random". ``solver``: "lbfgs" on the collapsed bound, "adam", "natural" (natural-gradient
-        steps of the posterior, Adam for the rest), or "auto": L-BFGS for Gaussian noise and up to
-        1000 rows, and up to 5000 rows with at least 1000 inducing inputs or all rows.
-        ``max_iter``: epochs, or iterations of L-BFGS. ``batch_size``, ``learning_rate``,
-        ``natural_step_size`` (a number, a schedule, or "auto"), ``jitter``. ``latents``: None, or
+        "random". ``solver``: "lbfgs" on all rows, with the posterior at its optimum, "adam",
+        "natural" (natural-gradient steps of the posterior, Adam for the rest), or "auto": L-BFGS
+        for Gaussian noise and up to 1000 rows, and up to 5000 rows with at least 1000 inducing
+        inputs or all rows; for other likelihoods, and with ``latents``, if also all rows fit into
+        one batch and natural steps move the whole posterior. ``max_iter``: epochs, or iterations of
+        L-BFGS; None is 100 epochs and at least 2000 steps, or 200 iterations. ``batch_size``,
+        ``learning_rate``, ``natural_step_size`` (a number, a schedule, or "auto") of minibatches,
+        ``jitter``. ``latents``: None, or
         covariances of their own for several latent functions, which makes a ``MultiGP``: their
         number, for a learnt linear mixing of them, or "separate" for one per function.
 
@@ -249,7 +253,13 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     seed, kind = seed_of(rng), named("posterior", settings.posterior, POSTERIORS)
     inducing = settings.inducing
     solver = solver_for(
-        settings.solver, likelihood, kind, len(X), number_of(inducing, kind, X), settings.latents
+        settings.solver,
+        likelihood,
+        kind,
+        len(X),
+        number_of(inducing, kind, X),
+        settings.latents,
+        settings.batch_size,
     )
     natural_step_size = checked_natural_step(settings.natural_step_size)
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
@@ -337,7 +347,7 @@ def _single_layer(X, Y, weights, parts, method, found):
     elif chosen is None:
         chosen = "constant"
     mean = mean_of(chosen, X.shape[1], offset.astype(X.dtype)[()])
-    if method.solver == "lbfgs":
+    if method.solver == "lbfgs" and collapses(likelihood, kind):
         return COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean)
     q = posterior_of(
         kind,
@@ -348,22 +358,6 @@ def _single_layer(X, Y, weights, parts, method, found):
         method.jitter,
     )
     return SVGP(covariance, Z, q, likelihood, mean)
-
-
-def keeping_noise(start, y):
-    """Fix the noise variance of a collapsed bound if all targets are equal.
-
-    Otherwise L-BFGS would decrease it towards zero without converging.
-    """
-    if not hasattr(start.model, "noise_variance") or not constant(np.ptp(y, axis=0), y).all():
-        return start
-    log.warning(
-        "all %d targets are equal, which says nothing about their noise; its variance stays fixed",
-        len(y),
-    )
-    return replace(
-        start, fit=start.fit | {"fixed": (*start.fit.get("fixed", ()), "noise_variance")}
-    )
 
 
 def _refuse(likelihood, kinds, what):

@@ -12,8 +12,8 @@ from ..records.typed import ArrayLike
 Inducing: TypeAlias = int | tuple[int, int] | ArrayLike
 Choices = TypedDict("Choices", {  # noqa: UP013 (in few lines)
     "posterior": str, "mean": str | Mean | None, "ard": bool, "chosen": str, "solver": str,
-    "max_iter": int, "batch_size": int, "learning_rate": float, "natural_step_size": str | Size,
-    "jitter": float | None, "latents": int | str | None,
+    "max_iter": int | None, "batch_size": int, "learning_rate": float,
+    "natural_step_size": str | Size, "jitter": float | None, "latents": int | str | None,
 }, total=False)  # fmt: skip
 
 
@@ -28,7 +28,7 @@ class Settings:
     ard: bool = True
     chosen: str = "kmeans"
     solver: str = "auto"
-    max_iter: int = 100
+    max_iter: int | None = None
     batch_size: int = 512
     learning_rate: float = 0.01
     natural_step_size: str | Size = "auto"

@@ -1,4 +1,8 @@
-"""Choice of solver: L-BFGS on a collapsed bound, Adam, or Adam with natural-gradient steps."""
+"""Choice of solver: L-BFGS on all rows, Adam, or Adam with natural-gradient steps.
+
+L-BFGS maximises the bound at the optimal q(u): a collapsed bound in closed form, or a posterior
+that natural steps take to its optimum.
+"""
 
 import numpy as np
 
@@ -8,9 +12,10 @@ from ..collapsed.sgpr import SGPR
 from ..initialise import unique_rows
 from ..likelihoods import Gaussian
 from ..posteriors import AbsorbedDualSites, Marginal, Whitened, WhitenedOrthogonal
+from ..posteriors.placed import moves_naturally
 from ..records.inducing_sets import InducingPair, sets_of
 from ..runtime.thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well
-from .names import POSTERIORS, named
+from .names import named
 
 SOLVERS = ("auto", "lbfgs", "adam", "natural")
 # collapsed bound of each posterior that can be optimised in closed form
@@ -22,35 +27,31 @@ COLLAPSED = {
 }
 
 
-def solver_for(solver, likelihood, kind, rows, inducing=0, latents=None):
+def collapses(likelihood, kind, latents=None):
+    """Whether the optimal q(u) has a closed form, so that the model is one of ``COLLAPSED``."""
+    return isinstance(likelihood, Gaussian) and kind in COLLAPSED and latents is None
+
+
+def solver_for(solver, likelihood, kind, rows, inducing=0, latents=None, batch_size=0):
     """Return "lbfgs", "adam" or "natural"; ``ValueError`` if the solver does not support the model.
 
     likelihood : Likelihood; kind : class of the posterior
     rows, inducing : int
         "auto" depends on them: see ``fastsvgp.runtime.thresholds``.
     latents : of ``Parts``
+    batch_size : int
+        Without a closed form, "auto" is "lbfgs" only if a batch has all rows.
     """
     named("solver", solver, SOLVERS)
-    collapses = isinstance(likelihood, Gaussian) and kind in COLLAPSED and latents is None
+    closed = collapses(likelihood, kind, latents)
     if solver == "auto":
-        return (
-            "lbfgs"
-            if collapses and collapses_well(rows, inducing)
-            else "natural"
-            if kind.natural_fields
-            else "adam"
-        )
-    if solver == "lbfgs" and latents is not None:
+        few = collapses_well(rows, inducing)
+        at_once = few and (closed or moves_naturally(kind) and rows <= batch_size)
+        return "lbfgs" if at_once else "natural" if kind.natural_fields else "adam"
+    if solver == "lbfgs" and not (closed or moves_naturally(kind)):
         raise ValueError(
-            "solver 'lbfgs' is for the collapsed bound, of outputs that share a covariance; with"
-            f" several latent functions, here {latents!r}, use solver 'natural', 'adam' or 'auto'"
-        )
-    if solver == "lbfgs" and not collapses:
-        posteriors = ", ".join(name for name, other in POSTERIORS.items() if other in COLLAPSED)
-        raise ValueError(
-            "solver 'lbfgs' is for the collapsed bound, of likelihood 'gaussian' and posteriors"
-            f" {posteriors}; here they are {type(likelihood).__name__} and {kind.__name__}: use"
-            " solver 'natural', 'adam' or 'auto'"
+            f"solver 'lbfgs': natural steps do not move all of a {kind.__name__} posterior; use"
+            " solver 'adam' or 'auto', or posterior 'whitened'"
         )
     if solver == "natural" and not kind.natural_fields:
         raise ValueError(

@@ -29,7 +29,7 @@ from ..runtime.progress_bar import Progress
 from .columns import explained, refuse_dates, refuse_other_shapes
 from .kernels import fixed_fields, from_kernel
 from .model_search import warn_outside
-from .training import Stopping, scattered, train, warn_if_uninformative
+from .training import Stopping, scattered, train, warn_if_poor
 
 P = ParamSpec("P")
 MEANT = {  # names in other packages, and the setting
@@ -200,12 +200,14 @@ class SVGPEstimator(BaseEstimator):
         # raised last, when the estimator can be used; this also ends a search over settings
         if trained.interrupted:
             raise KeyboardInterrupt
-        warn_if_uninformative(best, Xs, ys, weights)
+        warn_if_poor(best, Xs, ys, weights)
         return self
 
     def _check_settings(self):
         """Check settings that no recipe checks, or that ``fastsvgp.fit`` has by other names."""
-        for name in ("max_iter", "batch_size", "n_iter_no_change"):
+        if self.max_iter is not None:
+            check.whole("max_iter", self.max_iter)
+        for name in ("batch_size", "n_iter_no_change"):
             check.whole(name, getattr(self, name))
         check.whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         if not isinstance(self.verbose, bool | np.bool_):
@@ -311,11 +313,13 @@ class SVGPEstimator(BaseEstimator):
         kind, latents = kind_of_posterior(model), getattr(model, "latents", None)
         inducing = 0 if model.inducing is None else len(stacked(model.inducing))
         count = None if latents is None else len(latents)
-        solver = recipes.solver_for(self.solver, model.likelihood, kind, len(X), inducing, count)
+        solver = recipes.solver_for(
+            self.solver, model.likelihood, kind, len(X), inducing, count, self.batch_size
+        )
         at_rows = solver == "lbfgs" and unique_rows.are_the_rows(
             model.inducing, self._standardised(X)
         )
-        if solver == "lbfgs":
+        if solver == "lbfgs" and recipes.collapses(model.likelihood, kind, count):
             model = recipes.COLLAPSED[kind](
                 model.covariance, model.inducing, model.likelihood.variance, mean=model.mean
             )

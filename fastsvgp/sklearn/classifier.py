@@ -35,8 +35,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     covariance, n_inducing, inducing, posterior, mean, ard
         As in ``SVGPRegressor``.
     solver, max_iter, batch_size, learning_rate, natural_step_size
-        As in ``SVGPRegressor``. There is no collapsed bound, so ``solver`` is "natural", "adam" or
-        "auto".
+        As in ``SVGPRegressor``. The optimal posterior has no closed form.
     early_stopping, validation_fraction, n_iter_no_change, tol
         As in ``SVGPRegressor``; held-out rows are stratified by class.
     n_restarts_optimizer, normalize_X, jitter, warm_start, random_state, verbose
@@ -83,7 +82,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         mean=None,
         ard=True,
         solver="auto",
-        max_iter=100,
+        max_iter=None,
         batch_size=512,
         learning_rate=0.01,
         natural_step_size="auto",

@@ -91,14 +91,15 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     ard : bool
         Use one lengthscale per column, if ``covariance`` is a name.
     solver : str
-        "lbfgs": L-BFGS on the collapsed bound of all rows, Gaussian noise only, without
-        ``n_latents``. "natural":
-        minibatches, with natural-gradient steps for the posterior and Adam for all other
+        "lbfgs": L-BFGS on the bound of all rows at the optimal posterior, which has a closed form
+        for Gaussian noise without ``n_latents``, and else is found by natural-gradient steps.
+        "natural": minibatches, with natural-gradient steps for the posterior and Adam for all other
         parameters. "adam": minibatches, with Adam for all parameters. "auto": chosen by
-        ``recipes.solver_for`` from the likelihood, the posterior, and the numbers of rows and of
-        inducing inputs.
-    max_iter : int
-        Number of epochs, or of iterations of "lbfgs".
+        ``recipes.solver_for`` from the likelihood, the posterior, and the numbers of rows, of
+        inducing inputs and of rows per minibatch.
+    max_iter : int, optional
+        Number of epochs, or of iterations of "lbfgs". Default 100 epochs and at least 2000 steps,
+        or 200 iterations. A training that ends short of convergence warns.
     batch_size, learning_rate : int, float
         Rows per minibatch, and step size of Adam. The weights of "decoupled_weights" start at 30
         times this step size, and end at 3 times.
@@ -186,7 +187,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         mean=None,
         ard=True,
         solver="auto",
-        max_iter=100,
+        max_iter=None,
         batch_size=512,
         learning_rate=0.01,
         natural_step_size="auto",

@@ -37,7 +37,8 @@ def draw(likelihood, f, rng):
     Raises ``TypeError`` for a user-defined likelihood.
     """
     if isinstance(likelihood, Gaussian | KnownNoise | Censored):
-        return f + np.sqrt(likelihood.variance) * rng.standard_normal(f.shape)
+        variance = getattr(likelihood, "excess", likelihood.variance)
+        return f + np.sqrt(variance) * rng.standard_normal(f.shape)
     if likelihood.latents_per_output == 2:
         f, h = np.split(f, 2, axis=-1)
         f, h = (f[..., 0], h[..., 0]) if f.shape[-1] == 1 else (f, h)

@@ -1,16 +1,16 @@
-"""Training of an estimator: the common routine, with stopping rules and a warning."""
+"""Training of an estimator: the common routine, with stopping rules and warnings."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, xlogy
+from sklearn.exceptions import ConvergenceWarning
 
 from .. import check, recipes
 from ..bounds.elbo import SVGP, elbo
 from ..bounds.predict import predict_log_density
 from ..errors import warn
-from ..likelihoods import Gaussian
 from ..recipes import remedies, routine
 from ..records import leaves, matches, replace_at
 from ..records.inducing_sets import stacked
@@ -95,29 +95,35 @@ def says_nothing(model, jitter, X, y, weights):
     return np.average(density.astype(np.float64), weights=weights[some]) <= trivial + HARDLY
 
 
-def warn_if_uninformative(trained, X, y, weights):
-    """Warn if ``says_nothing``, with advice."""
-    if not says_nothing(trained.model, trained.jitter, X, y, weights):
-        return
+def warn_if_poor(trained, X, y, weights):
+    """Warn, with advice, if ``says_nothing``, or else if the training ended short."""
+    outcome = _outcome(trained, X)
+    if says_nothing(trained.model, trained.jitter, X, y, weights):
+        warn(
+            "the model is no better than the trivial predictor:"
+            f" {remedies.remedies(outcome, WORDS)}; or X carries little information about y"
+        )
+    elif outcome.ended == "short":
+        warn(remedies.unfinished(len(trained.info.values), outcome, WORDS), ConvergenceWarning)
+
+
+def _outcome(trained, X):
+    """Return the ``remedies.Outcome`` of a training."""
     collapsed, info = "batch_size" not in trained.settings, trained.info
     solver = (
         "lbfgs" if collapsed else "natural" if "natural_step_size" in trained.settings else "adam"
     )
     model = trained.model
-    collapses = (
-        isinstance(model, SVGP)
-        and isinstance(model.likelihood, Gaussian)
-        and type(model.posterior) in recipes.COLLAPSED
+    collapses = isinstance(model, SVGP) and recipes.collapses(
+        model.likelihood, type(model.posterior)
     )
     reason = "patience" if info.reason == "callback" and trained.score is not None else info.reason
-    ended, inducing = (
+    return remedies.Outcome(
+        solver,
         remedies.how_it_ended(solver, reason, info.values, len(X)),
-        len(stacked(trained.model.inducing)),
-    )
-    outcome = remedies.Outcome(solver, ended, collapses, *X.shape, inducing)
-    warn(
-        f"the model is no better than the trivial predictor: {remedies.remedies(outcome, WORDS)};"
-        " or X carries little information about y"
+        collapses,
+        *X.shape,
+        len(stacked(model.inducing)),
     )
 
 

@@ -53,6 +53,7 @@ def fit(
     e_steps: int | None = None,
     m_steps: int | None = None,
     graph: Literal["auto"] | bool = "auto",
+    collapsed: bool = False,
     probes: int | None = None,
     sampled: int | None = None,
     **shared: Unpack[FitArguments],
@@ -108,6 +109,7 @@ def fit(  # user-defined kinds
     control: int | Record | None = None,
     closed_form_every: int | None = None,
     graph: Literal["auto"] | bool = "auto",
+    collapsed: bool = False,
     probes: int | None = None,
     sampled: int | None = None,
     **shared: Unpack[FitArguments],
@@ -146,7 +148,7 @@ def fit(
     The kind of model decides the method:
 
     - ``SVGP``: minibatch steps of a first-order optimiser, optionally with natural-gradient steps
-      of q(u);
+      of q(u); or, with ``collapsed=True``, L-BFGS-B on all data at the optimal q(u);
     - ``MultiGP``: the same, for all latent functions together;
     - ``DeepGP``: the same, with new draws of the hidden layers in each step;
     - ``SGPR`` and ``OrthogonalSGPR``: L-BFGS-B on the collapsed bound of all data;

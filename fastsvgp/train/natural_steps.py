@@ -31,6 +31,7 @@ from ..optim.natural.backtracking import NaturalStepInfo, backtrack, non_decreas
 from ..optim.natural.latents import priors_of, stepped as latent_step
 from ..optim.natural.rows import row_numbers
 from ..optim.natural.sites import SiteWalk
+from ..optim.natural.svgp import natural_step
 from ..posteriors.base import PriorFactor
 from ..posteriors.dual_sites import DualTying, WhitenedState
 from ..posteriors.gaussian_factor import GaussianFactor
@@ -369,6 +370,29 @@ class _WalkOfLatents:
 
         self.model, info, *_ = self._data.call(take, rows)
         return info
+
+
+class _WalkOfCalls:
+    """Steps by ``natural_step``, of any model and posterior that it serves, on all rows."""
+
+    def __init__(self, model, X, Y, options):
+        self.model, self._data, self._options = model, (X, Y), options
+
+    def step(self, _, size, monotone):
+        self.model, info = natural_step(
+            self.model, *self._data, step_size=size, monotone=monotone, **self._options
+        )
+        return info
+
+
+def to_optimum(model, X, Y, *, steps, tolerance, **options):
+    """Take monotone natural steps until the bound rises by less than ``tolerance``.
+
+    They are at most ``steps``; ``options`` are those of ``natural_step``.
+    """
+    walk = _WalkOfCalls(model, X, Y, options)
+    _go(walk, [None] * steps, 1.0, True, tolerance)
+    return walk.model
 
 
 @public_call()

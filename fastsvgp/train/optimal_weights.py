@@ -27,7 +27,7 @@ from . import comparison, data_digests
 from .arguments import Data, count, given_seed, rows as data_rows
 from .batches import OnDevice, locate_inputs
 from .checkpoints import Checkpoints
-from .kinds.svgp import seed_of
+from .kinds.request import seed_of
 from .loop import LoopOptions, Recorder
 from .state import TrainingState, cast_model, started
 from .steps.blocks import Blocks, BlockSteps, DualState

@@ -24,8 +24,9 @@ from fastsvgp.recipes.routine import GAIN, PATIENCE, Settled
         ("gaussian", 5001, 5001, {}, "svgp", 256, False),
         ("gaussian", 5000, 900, {}, "sgpr", 900, True),
         # no collapsed bound
-        ("poisson", 60, 60, {}, "svgp", 256, False),
-        ("student-t", 60, 60, {}, "svgp", 256, False),
+        ("poisson", 60, 60, {}, "svgp", 60, True),
+        ("student-t", 512, 512, {}, "svgp", 256, False),
+        ("student-t", 60, 60, {"minibatch": "--batch-size"}, "svgp", 256, False),
         ("softmax", 5001, 5001, {}, "svgp", 256, False),
         # given by the user
         ("gaussian", 60, 60, {"method": "svgp"}, "svgp", 256, False),

@@ -125,6 +125,27 @@ def test_a_second_column(columns, unplotted, capsys, target, option, second, lik
     assert json.loads(pathlib.Path("d-fit/metrics.json").read_text())["second_column"]["position"]
 
 
+def test_known_noise_can_be_all_noise(columns, unplotted, capsys):
+    argv = of(columns, "known", "var")
+    run(capsys, "fit", *argv, "--noise", "var", "--no-extra-noise")
+    assert fs.load_fitted("d-fit").model.likelihood.excess == 0
+    assert results("d-fit")["no_extra_noise"] is True
+
+
+def test_few_rows_are_trained_as_a_whole_unless_minibatches_are_asked_for(
+    columns, unplotted, capsys
+):
+    argv = "fit", "d.csv", "--target", "cost", "--likelihood", "laplace", "--inducing", "10"
+    out, _ = run(capsys, *argv, "--out", "whole")
+    assert "so natural steps and L-BFGS on all" in out and "short of convergence" not in out
+    assert 1 < results("whole")["steps"] < 200
+    for given in (["--steps", "3"], ["--steps", "3", "--learning-rate", "0.02"]):
+        out, _ = run(capsys, *argv, *given, "--out", "short")
+        unit = "iterations" if len(given) == 2 else "steps"
+        assert f"short of convergence, after 3 {unit}; try more --steps" in out
+        assert ("L-BFGS on all" in out) is (len(given) == 2)
+
+
 def test_columns_by_position_and_plots(columns, capsys):
     rows = np.column_stack([columns["n"], columns["x"], columns["won"]])
     np.savetxt("d.csv", rows, delimiter=",")
@@ -196,6 +217,7 @@ def test_several_targets_can_be_missing(columns, unplotted, capsys):
         ("known", ["--side", "n"], "of --side: sides are 0 (the target was seen), 1"),
         ("known", ["--noise", "word"], "--noise 'word' must hold numbers, but line 2 has"),
         ("known,seen", ["--noise", "var"], "--noise is for one target, and here are several"),
+        ("known", ["--likelihood", "laplace", "--no-extra-noise"], "the likelihood is laplace"),
         ("won", ["--trials", "n", "--seconds", "5"], "there is no search with --trials"),
         ("cases", ["--exposure", "c", "--method", "qsgp"], "qsgp: there is no --exposure"),
         ("known", ["--likelihood", "gamma"], "gamma needs positive numbers, but the target"),

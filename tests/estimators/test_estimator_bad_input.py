@@ -14,8 +14,8 @@ from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor
 # settings, and the message that refuses them
 SETTINGS = [
     (
-        {"solver": "lbfgs", "likelihood": "laplace"},
-        "solver 'lbfgs' is for the collapsed bound, of likelihood 'gaussian'",
+        {"solver": "lbfgs", "posterior": "relaxed"},
+        "solver 'lbfgs': natural steps do not move all of a Relaxed posterior",
     ),
     (
         {"solver": "natural", "posterior": "relaxed"},

@@ -73,6 +73,7 @@ TABLE = {
     "exponential": (lk.Exponential(), size),
     "ordinal": (lk.Ordinal(-0.7, np.array([0.8, 1.3])), grade),
     "known_noise": (lk.KnownNoise(0.3), beside(real, size)),
+    "known_noise, all of it": (lk.KnownNoise(0.3, extra=False), beside(real, size)),
     "censored": (lk.Censored(0.6), beside(real, side)),
     "beta": (lk.Beta(5.0), share),
     "zero_inflated": (lk.ZeroInflatedPoisson(0.3), count),

@@ -338,6 +338,7 @@ def test_special_cases_are_those_of_other_likelihoods(rng):
         (lk.NegativeBinomial(1e12), y, lk.Poisson(), y, 1e-7),
         (lk.Exponential(), 1 + y, lk.Gamma(1.0), 1 + y, 0),
         (lk.KnownNoise(0.2), np.stack([real, 0.1 * ones]), lk.Gaussian(0.3), real, 1e-13),
+        (lk.KnownNoise(extra=False), np.stack([real, ones]), lk.Gaussian(1.0), real, 1e-13),
         (lk.Censored(0.3), np.stack([real, 0 * ones]), lk.Gaussian(0.3), real, 1e-13),
         (lk.ZeroInflatedPoisson(1e-200, num_nodes=60), y, lk.Poisson(), y, 1e-4),
         (lk.Switched((lk.Poisson(), lk.Gaussian(0.3))), two(real, ones), lk.Gaussian(0.3), real, 0),

@@ -111,9 +111,8 @@ def test_the_ramp_of_natural_steps_is_a_part_of_a_short_training(rng):
     X, y = data(rng)
     labels = y > -100
     for max_iter, ramp in ((50, 10), (5000, 100)):
-        schedule = fs.recipes.classification(X, labels, 8, max_iter=max_iter).fit[
-            "natural_step_size"
-        ]
+        start = fs.recipes.classification(X, labels, 8, max_iter=max_iter, solver="natural")
+        schedule = start.fit["natural_step_size"]
         assert schedule.size(ramp - 1, None) == 0.1 > schedule.size(ramp - 2, None)
 
 

@@ -6,7 +6,6 @@ from dataclasses import asdict
 import numpy as np
 
 from ..info import version
-from ..training import outcome
 from . import parameters
 
 
@@ -37,10 +36,10 @@ def facts_of(task, settings, fitted, title, seconds, interrupted, outcome):
     }
 
 
-def results_of(task, settings, trained, seconds, fitted, title):
+def results_of(task, settings, trained, seconds, fitted, title, outcome):
     """Return the facts about a fit with one method and its training, by their names in the file."""
-    how = outcome(task, settings, trained)
-    return facts_of(task, settings, fitted, title, seconds, trained.interrupted, how) | {
+    interrupted = trained.interrupted
+    return facts_of(task, settings, fitted, title, seconds, interrupted, outcome) | {
         "method": settings.method,
         "method_reason": settings.choice.reason,
         "covariance": settings.covariance,
@@ -64,6 +63,7 @@ def results_of(task, settings, trained, seconds, fitted, title):
         "e_steps": settings.e_steps,
         "m_steps": settings.m_steps,
         "dtype": settings.dtype,
+        "no_extra_noise": settings.no_extra_noise,
         "steps": len(trained.values),
         "first_step_seconds": round(trained.first_step, 3),
         "elbo": trained.elbo,

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 
+from ...recipes.remedies import unfinished
 from ..data import images, targets
 from ..errors import shown
 from ..settings import defaults, periodic
@@ -83,12 +84,14 @@ def model(say, task, settings):
         )
 
 
-def training(say, trained, seconds):
-    """Print the duration of training, and the bound at the end."""
+def training(say, trained, seconds, outcome):
+    """Print the duration of training, the bound at the end, and whether it ended short."""
     say(
         f"  trained    {steps(trained)} in {duration(seconds, trained.first_step)}, ELBO"
         f" {trained.elbo:.5g}"
     )
+    if outcome.ended == "short" and not trained.interrupted:
+        say(f"  note       {unfinished(len(trained.values), outcome, metrics.WORDS)}")
 
 
 def scores(say, results):

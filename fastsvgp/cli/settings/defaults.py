@@ -25,7 +25,6 @@ FEATURES, BASIS, POINTS = 100_000, 10_000, 500
 JITTER = 1e-7
 MINIBATCH = (  # arguments that apply only to minibatches
     "batch_size", "learning_rate", "natural_step", "e_steps", "m_steps", "layers", "patch_shape",
-    "latents",
 )  # fmt: skip
 
 
@@ -33,16 +32,21 @@ MINIBATCH = (  # arguments that apply only to minibatches
 class Choice:
     """A method, a number of inducing inputs, and the reason for the choice.
 
-    ``at_data``: the inducing inputs are the distinct training inputs, held fixed.
+    ``at_data``: the inducing inputs are the distinct training inputs, held fixed. ``whole``:
+    L-BFGS trains on all rows.
     """
 
     method: str
     inducing: int
     at_data: bool
     reason: str
+    whole: bool
 
 
-def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=None, few=INDUCING):
+def choose(
+    likelihood, rows, distinct, *, method=None, inducing=None, minibatch=None, without=None,
+    alone=True, few=INDUCING,
+):  # fmt: skip
     """Choose the method and the number of inducing inputs.
 
     Parameters
@@ -55,13 +59,22 @@ def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=
         Values given by the user, which are used as they are.
     minibatch : str, optional
         An option given by the user that applies only to minibatches.
+    without : str, optional
+        What has no collapsed bound, even with Gaussian noise.
+    alone : bool
+        Whether one process trains.
     few : int
         Number of inducing inputs if it does not depend on the data.
     """
+    whole = method == "sgpr"
     if method is not None:
         reason = "as asked"
-    elif likelihood != "gaussian":
-        method, reason = "svgp", f"the {likelihood} likelihood has no collapsed bound"
+    elif likelihood != "gaussian" or without is not None:
+        what = f"the {likelihood} likelihood" if without is None else without
+        method, reason = "svgp", f"{what} has no collapsed bound"
+        whole = alone and minibatch is None and rows <= BATCH_SIZE
+        if whole:
+            reason += f"; at most {BATCH_SIZE} training rows, so natural steps and L-BFGS on all"
     elif minibatch is not None:
         method, reason = "svgp", f"{minibatch} needs minibatches"
     elif rows > MOST_ROWS:
@@ -71,19 +84,19 @@ def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=
         method = "svgp"
     else:
         method, reason = "sgpr", f"Gaussian noise, and at most {MOST_ROWS} training rows"
-    collapsed = method == "sgpr"
+        whole = True
     if method == "qsgp":
-        return Choice(method, 0, False, reason)
+        return Choice(method, 0, False, reason, whole)
     if inducing is None:
         inducing = (
             inducing_by_default(distinct)
-            if collapsed and rows <= MOST_ROWS
+            if method == "sgpr" and rows <= MOST_ROWS
             else min(few, rows // 2)
             if method in PAIRED
             else few
         )
-    at_data = collapsed and inducing >= distinct
-    return Choice(method, distinct if at_data else inducing, at_data, reason)
+    at_data = whole and inducing >= distinct
+    return Choice(method, distinct if at_data else inducing, at_data, reason, whole)
 
 
 def _number(inducing, rows, distinct):

@@ -8,6 +8,7 @@ from .names import METHODS, NATURAL, VARYING, WITH_LATENTS
 def validate(settings, task):
     """Refuse settings that the method does not use."""
     _check_likelihood(settings, task)
+    _check_noise(settings, task)
     _check_functions(settings, task)
     _check_natural_step(settings)
     _check_rounds(settings)
@@ -21,6 +22,14 @@ def _check_likelihood(settings, task):
         raise UsageError(
             f"--method sgpr needs the gaussian likelihood, but here it is {task.likelihood}"
             f" ({task.reason}); use --method svgp"
+        )
+
+
+def _check_noise(settings, task):
+    if settings.no_extra_noise and task.likelihood != "known-noise":
+        raise UsageError(
+            f"--no-extra-noise is for --noise COLUMN, and here the likelihood is {task.likelihood};"
+            " leave it out"
         )
 
 

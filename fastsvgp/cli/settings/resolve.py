@@ -52,6 +52,7 @@ class Settings:
     basis_batch: int | None
     control_points: int | None
     learn_hyperparameters: bool
+    no_extra_noise: bool
     steps: int | None
     epochs: float | None
     batch_size: int | None
@@ -75,7 +76,7 @@ class Settings:
     @property
     def solver(self):
         """The optimiser of the model, by its name in ``recipes``."""
-        if self.method == "sgpr":
+        if self.choice.whole:
             return "lbfgs"
         return "natural" if self.method in NATURAL and self.natural_step != 0 else "adam"
 
@@ -104,7 +105,7 @@ def resolve(args, task, group=None):
     X = task.X[~task.test]
     found = images.resolve(args, task) | deep.resolve(args, X.shape[1])
     found |= qsgp.resolve(args, task, len(X)) | periodic.resolve(args, task)
-    choice = _choice(args, task, X, found["layers"])
+    choice = _choice(args, task, X, found["layers"], group)
     requested = choice.inducing if args.inducing is None else args.inducing
     found |= _second_set(args, choice.method, requested, len(X))
     surplus = choice.method != "qsgp" and args.patch_shape is None and requested > len(X)
@@ -123,15 +124,28 @@ def resolve(args, task, group=None):
     return settings
 
 
-def _choice(args, task, X, layers):
+def _choice(args, task, X, layers, group):
     """Choose the method and the number of inducing inputs."""
     minibatch = next(
         (f"--{name.replace('_', '-')}" for name in MINIBATCH if getattr(args, name) is not None),
-        None if targets.weights_of(task.y[~task.test]) is None else "a missing target",
+        None,
     )
+    without = None if args.latents is None else "--latents"
+    closed = task.likelihood == "gaussian" and without is None
+    if closed and targets.weights_of(task.y[~task.test]) is not None:
+        minibatch = minibatch or "a missing target"
     distinct = len(np.unique(X, axis=0)) if len(X) <= MOST_ROWS else len(X)
-    requested = {"method": args.method, "inducing": args.inducing, "minibatch": minibatch}
-    return choose(task.likelihood, len(X), distinct, **requested, few=LAYER if layers else INDUCING)
+    return choose(
+        task.likelihood,
+        len(X),
+        distinct,
+        method=args.method,
+        inducing=args.inducing,
+        minibatch=minibatch,
+        without=without,
+        alone=group is None,
+        few=LAYER if layers else INDUCING,
+    )
 
 
 def _second_set(args, method, inducing, rows):

@@ -29,8 +29,8 @@ from ..loop import Recorder
 from ..state import OtherTraining, TrainingState, cast_model, started
 from ..steps.coasting import MEAN
 from ..steps.qsgp import Choices, SampledSteps, renewal
-from .request import request_of
-from .svgp import seed_of, total_steps
+from .request import request_of, seed_of
+from .svgp import total_steps
 
 log = logging.getLogger("fastsvgp")
 

@@ -1,7 +1,10 @@
 """The arguments of one call of ``fit``, as the functions for each kind of model take them."""
 
+import numbers
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from ... import check
 
 
 @dataclass(frozen=True)
@@ -45,3 +48,12 @@ def own_options(record, options):
     names = {field.name for field in fields(record)}
     own = {name: value for name, value in options.items() if name in names}
     return record(**own), {name: value for name, value in options.items() if name not in names}
+
+
+def seed_of(rng):
+    """Return an integer seed; shuffling and sampling are functions of it and of the step."""
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
+        if rng < 0:
+            raise ValueError(f"fit: the seed `rng` must be zero or more, got {rng}")
+        return int(rng)
+    return int(check.generator(rng).integers(2**63))

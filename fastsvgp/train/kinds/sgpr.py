@@ -1,5 +1,7 @@
 """``fit`` for an SGPR: L-BFGS-B on all data."""
 
+from functools import partial
+
 from ... import check, models
 from ...check import weights as weighing
 from ...collapsed.orthogonal import OrthogonalSGPR
@@ -25,54 +27,79 @@ def sgpr_training(*arguments, weights=None, **others):
     Arguments as of ``minibatch_training``; any ``others`` are refused.
     """
     request = Request(*arguments, weights=weights)
-    model, X, Y, plan = request.model, request.X, request.Y, request.plan
+    refuse_batches(f"an {type(request.model).__name__} is trained", request, others)
+    moved = free_paths(request.model, request.fixed or ())
+    if not moved:
+        raise ValueError("fit: all fields are fixed, there is nothing to train")
+    check.parts(request.model)
+
+    def checked(model, X, Y):
+        return check.parameters(model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
+
+    def steps(state, data, jitter, dtype):
+        fixed, group = request.fixed or (), request.plan.group
+        return CollapsedSteps(state, data, fixed, jitter, dtype, group)
+
+    return on_all_rows(request, moved, checked, steps)
+
+
+def refuse_batches(trained, request, given):
+    """Refuse options of minibatches: the names ``given``, and those of the plan."""
+    plan = request.plan
     given = [
-        *others,
+        *given,
         *(name for name in ("patience", "validate") if getattr(plan, name) is not None),
     ]
     if given:
         listed = ", ".join(f"`{name}`" for name in given)
-        kind = type(model).__name__
-        raise ValueError(
-            f"fit: an {kind} is trained on all data by L-BFGS-B; {listed} would have no effect"
-        )
+        raise ValueError(f"fit: {trained} on all data by L-BFGS-B; {listed} would have no effect")
+
+
+def on_all_rows(request, moved, checked, make_steps, **fields):
+    """Make the ``Recorder`` of a training that takes all rows in each of its iterations.
+
+    Parameters
+    ----------
+    request : Request
+    moved : tuple of str
+        Paths of the leaves that change.
+    checked : function
+        ``checked(model, X, Y)`` refuses invalid data; the last item of its result is the dtype of
+        the bound.
+    make_steps : function
+        ``make_steps(state, (X, Y, weights), jitter, dtype)`` returns the ``Steps``.
+    **fields
+        More fields of the ``TrainingState``.
+    """
+    X, Y, weights, plan = request.X, request.Y, request.weights, request.plan
     # its values have no noise, so they are not averaged
     most = ITERATIONS if plan.until is None else 10**6
     plan = replace(plan, steps=most if plan.steps is None else plan.steps, smoothing=0.0)
-    fixed, jitter = request.fixed or (), request.jitter
-    moved = free_paths(model, fixed)
-    if not moved:
-        raise ValueError("fit: all fields are fixed, there is nothing to train")
-    check.parts(model)
     num_data = len(X) if plan.group is None else plan.group.num_rows
-    settings = comparison.settings(total=plan.steps, moved=moved, jitter=jitter)
-    state = started(
-        TrainingState(
-            model, num_data=num_data, batch_size=num_data, settings=settings, **request.about
-        ),
-        request.resume,
-    )
+    settings = comparison.settings(total=plan.steps, moved=moved, jitter=request.jitter)
+    fields |= request.about | {"settings": settings}
+    fresh = TrainingState(request.model, num_data=num_data, batch_size=num_data, **fields)
+    state = started(fresh, request.resume)
     if plan.group is not None:
         X, Y, weights = plan.group.rows_of(X, Y, weights)
-    device_like = devices.home_of(model)
+    device_like = devices.home_of(request.model)
     X, Y = devices.all_like(device_like, X=whole("X", X), Y=whole("Y", Y))
-
-    def checked(X, Y):
-        return check.parameters(
-            state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ())
-        )
-
     weights = None if weights is None else devices.like(weights, device_like)
+    columns = check.num_columns(getattr(state.model, "likelihood", None))
+    checked = partial(checked, state.model)
     try:
-        _, dtype = checked(X, Y) if weights is None else weighing.through(checked, X, Y, weights)[0]
+        *_, dtype = (
+            checked(X, Y)
+            if weights is None
+            else weighing.through(checked, X, Y, weights, columns)[0]
+        )
     except BadEntry as error:
         if plan.group is not None:
             plan.group.locate(error)
         raise
     state = replace(state, model=cast_model(state.model, dtype))
-    jitter = check.jitter_amount(jitter, dtype)
-    steps = CollapsedSteps(state, (X, Y, weights), fixed, jitter, dtype, plan.group)
-    return recording(state, steps, plan)
+    jitter = check.jitter_amount(request.jitter, dtype)
+    return recording(state, make_steps(state, (X, Y, weights), jitter, dtype), plan)
 
 
 models.register(SGPR, fit=sgpr_training)

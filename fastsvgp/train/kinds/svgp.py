@@ -32,7 +32,8 @@ from ..steps import Steps
 from ..steps.cuda_graph import CapturedSteps, reason_against
 from ..steps.minibatch import MinibatchSteps
 from .inverses import own_updates, placed_updates
-from .request import Request, own_options
+from .profiled import profiled_training
+from .request import Request, own_options, seed_of
 
 log = logging.getLogger("fastsvgp")
 NATURAL_STEP = 0.1  # step size of posteriors that take natural steps by default
@@ -65,6 +66,11 @@ class SVGPOptions:
         covariances, likelihoods and posteriors, because they can copy numbers to the device that a
         replayed graph would not read again. True captures these too, and raises an error for a
         model that cannot be captured. Default "auto".
+    collapsed : bool
+        Whether to train on all data by L-BFGS-B, as an SGPR, for any likelihood. Natural steps take
+        q(u) to its optimum at each value of the other parameters, so every field of a posterior
+        must move by natural steps. ``steps`` are then iterations, default 1000, and the options of
+        minibatches are refused. Not with a ``group``. Default False.
     """
 
     natural_step_size: Size | None = None
@@ -72,6 +78,7 @@ class SVGPOptions:
     e_steps: int | None = None
     m_steps: int | None = None
     graph: Literal["auto"] | bool = "auto"
+    collapsed: bool = False
 
 
 @models.with_options(SVGPOptions)
@@ -132,6 +139,8 @@ def _training(request, checked):
     """Make the ``Recorder`` of a request, whose ``others`` are random quantities."""
     model, plan, weights, own = request.model, request.plan, request.weights, request.options
     getattr(model, "check_parts", partial(check.parts, model, ("posterior",)))()
+    if check.flag("collapsed", own.collapsed):
+        return profiled_training(request, checked)
     _check_graph(own.graph, model, plan)
     _check_weights(weights, model)
     random = {name: count(name, value) for name, value in request.others.items()}
@@ -409,12 +418,3 @@ def total_steps(plan, epochs, batches, per_round):
             f"fit: `epochs` of {epochs:g} are {steps:.3g} steps; at most 10**15 can be counted"
         )
     return math.ceil(steps)
-
-
-def seed_of(rng):
-    """Return an integer seed; shuffling and sampling are functions of it and of the step."""
-    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
-        if rng < 0:
-            raise ValueError(f"fit: the seed `rng` must be zero or more, got {rng}")
-        return int(rng)
-    return int(check.generator(rng).integers(2**63))

@@ -8,7 +8,7 @@ import numpy as np
 from ... import check
 from ...collapsed.sgpr import collapsed_bound_and_grad, optimal_svgp
 from ...distributed.protocol import reported
-from ...errors import Diverged, NotPositiveDefinite
+from ...errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ...optim.flat import ravel
 from ...runtime import devices
 from ...runtime.blas_scope import blas_threads_for
@@ -29,12 +29,13 @@ class CollapsedSteps(Steps):
     """
 
     unit = "iteration"
+    transform = "softplus"  # of positive parameters
 
     def __init__(self, state, data, fixed, jitter, dtype, group=None):
         (self._X, self._Y, self._weights), self._jitter = data, jitter
         self._with_more_jitter, self._came_back = MoreJitter(jitter, dtype), False
         self._start, self._step = state.model, state.step
-        self._vector, self._unravel = ravel(state.model, fixed=fixed)
+        self._vector, self._unravel = ravel(state.model, fixed=fixed, transform=self.transform)
         self.snapshot = Snapshot(lambda: state.model)
         self._retried, self._reference, self._group = False, None, group
 
@@ -98,10 +99,11 @@ class CollapsedSteps(Steps):
                 loss, start, jac=True, method="L-BFGS-B", callback=accepted, options=options
             )
         log.info("L-BFGS-B: %s", found.message)
+        return found.status
 
     def _accept(self, value, vector, record):
         """Record a point that the line search accepted."""
-        model = self._at(vector)
+        model = self._accepted(vector)
         self._reference, self._step, retried, self._retried = (
             -value,
             self._step + 1,
@@ -174,6 +176,16 @@ class CollapsedSteps(Steps):
     def _at(self, vector):
         return self._unravel(devices.like(vector, self._unravel.home))
 
+    _accepted = _at
+
+    def _bound_and_grad(self, model, jitter):
+        """Return the bound that is maximised, and its gradient in the free fields."""
+        weights, wrt = self._weights, self._unravel.paths
+        more = {} if self._group is None else {"group": self._group}
+        return collapsed_bound_and_grad(
+            model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more
+        )
+
     @staticmethod
     def _host(vector):
         """Copy to the host, where SciPy's line search runs."""
@@ -188,13 +200,9 @@ class CollapsedSteps(Steps):
         model = self._at(vector)
 
         def compute(jitter):
-            weights, wrt = self._weights, self._unravel.paths
-            more = {} if self._group is None else {"group": self._group}
             # a gradient that overflows makes the line search backtrack, below
             with np.errstate(over="ignore", invalid="ignore"):
-                return collapsed_bound_and_grad(
-                    model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more
-                )
+                return self._bound_and_grad(model, jitter)
 
         try:
             (value, grad), used = self._with_more_jitter(compute, self._step + 1)
@@ -206,7 +214,7 @@ class CollapsedSteps(Steps):
                 self._reference = -value if self._reference is None else self._reference
                 return -value, flat
             problem = f"the bound is {value}, or its gradient is not finite"
-        except (NotPositiveDefinite, Diverged) as error:
+        except (NotPositiveDefinite, Diverged, InvalidSites, BadEntry) as error:
             if self._reference is None:
                 raise
             problem = str(error).split(". Likely")[0]
