@@ -30,6 +30,7 @@ from ..base import (
     ON_DEVICE,
     SMALLEST,
     Likelihood,
+    as_targets,
     by_chunks,
     sum_outputs,
     total,
@@ -166,6 +167,7 @@ class TwoLatents(Likelihood):
         """
         (m, g), (v, u) = f.mean, f.var
         out = np.empty((count, m.size), like=m)
+        targets = (as_targets(y, np.float64) for y in targets)
         rows, num = [np.ravel(array) for array in (m, v, g, u, *targets)], int(self.num_nodes)
         weights = constant_like(m, _weights, num)
 
@@ -213,7 +215,7 @@ class TwoLatents(Likelihood):
             return function(log_w[:, None] + log_w_h, F, H, y)
 
         (m, g), (v, u) = f.mean, f.var
-        return by_chunks(part, m, ROWS, Y, m, v, g, u)
+        return by_chunks(part, m, ROWS, as_targets(Y, np.float64), m, v, g, u)
 
 
 def _trapezoid(widths, step, ends):
