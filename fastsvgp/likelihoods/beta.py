@@ -51,7 +51,7 @@ from .stirling import (
 )
 
 LEAST = 1e-300  # lower limit of A and B
-ZOOMS, NODES_OF_ZOOM = 3, 48
+ZOOMS, NODES_OF_ZOOM = 20, 48  # at most 20, of which ordinary scales take three
 STEP = 0.25  # largest distance of nodes of the final rule
 FEWEST_NODES = 192
 MOST_NODES = 2**13
@@ -147,9 +147,11 @@ class Beta(Likelihood):
             step = (high - low) / (NODES_OF_ZOOM - 1)
             at = low + step * np.arange(NODES_OF_ZOOM, like=m)[:, None]
             values = logs(at)
-            within = values > values.max(axis=0) - 1.5 * LOST
+            within, width = values > values.max(axis=0) - 1.5 * LOST, high - low
             low = np.maximum(low, np.where(within, at, np.inf).min(axis=0) - step)
             high = np.minimum(high, np.where(within, at, -np.inf).max(axis=0) + step)
+            if (high - low > 0.5 * width).all():
+                break
         # on a device this copies to the host
         count = FEWEST_NODES + min(MOST_NODES, int(((high - low) / STEP).max()))
         step, total_logs = (high - low) / (count - 1), -np.inf

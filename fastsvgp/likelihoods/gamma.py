@@ -91,7 +91,7 @@ class _GammaNoise(Likelihood):
 
     def _cdf_of_log(self, log_y, mean, var):
         a = self._shape + np.zeros(1, like=mean)
-        return chance_below(log_gamma_law(a, log_y + np.log(a)), mean, var)
+        return chance_below(log_gamma_law(a, log_y), mean, var)
 
     def predict_quantiles(self, levels, f):
         a = self._shape

@@ -29,7 +29,7 @@ from .base import (
     weighted,
 )
 from .quantiles import count_quantiles
-from .stirling import exp_remainder, poisson_constant
+from .stirling import exp_remainder, gamma_chance, poisson_constant
 
 COLUMN = "column"  # an exposure that is a column of Y
 LOST = 30.0  # the predictive rule ends where its integrand has fallen by exp(-30)
@@ -119,9 +119,11 @@ class Poisson(Likelihood):
         log_rate = mean + self._log_exposure()
         d = v * y - wright_omega(np.log(v) + log_rate + v * y)
         rate = np.exp(log_rate + d)
-        d += (y - rate - d / v) / (rate + 1 / v)  # one Newton step restores digits lost in d
+        # Newton steps restore digits lost in d: one up to counts of 1e9
+        for _ in range(4):
+            d += (y - rate - d / v) / (rate + 1 / v)
+            rate = np.exp(log_rate + d)
         log_rate += d
-        rate = np.exp(log_rate)
         peak = poisson_constant(y) - _loss(y, log_rate, rate) - 0.5 * d * d / v
         return peak + _log_mass(v, rate, self.num_nodes) - 0.5 * np.log(2 * np.pi * v)
 
@@ -276,8 +278,8 @@ def _over_rates(a, x, sd):
     """P(G > exp(x + sd z)), G ~ Gamma(a), z ~ N(0, 1), by nodes of z; for sd <= a^(-1/2) / 3."""
     z = (0.7 * (np.arange(23, like=x) - 11))[:, None]
     weight = np.exp(-0.5 * z * z)
-    with np.errstate(over="ignore"):
-        return (weight * scipy.special.gammaincc(a, np.exp(x + sd * z))).sum(axis=0) / weight.sum()
+    chance = gamma_chance(a, x + sd * z - np.log(a), above=True)
+    return (weight * chance).sum(axis=0) / weight.sum()
 
 
 def _over_gammas(a, x, sd):
@@ -287,5 +289,5 @@ def _over_gammas(a, x, sd):
     """
     top, bottom = np.log1p(8 / np.sqrt(a) + 32 / a), -32 / (a + 0.5) - 8 / np.sqrt(a + 0.5)
     u = bottom + (top - bottom) * (np.arange(112, like=x) / 111)[:, None]
-    weight = np.exp(a * (u - np.expm1(u)))
+    weight = np.exp(-a * exp_remainder(u))
     return (weight * scipy.special.ndtr((np.log(a) + u - x) / sd)).sum(axis=0) / weight.sum(axis=0)

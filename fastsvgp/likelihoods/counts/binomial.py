@@ -45,6 +45,8 @@ from ..stirling import (
     shares_of,
 )
 
+ROOT_HALF, ROOT_2_PI = 0.5**0.5, (2 / np.pi) ** 0.5
+
 
 class Link(NamedTuple):
     """What depends on the link g; y successes and z failures."""
@@ -58,8 +60,8 @@ class Link(NamedTuple):
 
 
 def _probit_slopes(y, z, f):
-    log_ndtr = scipy.special.log_ndtr
-    up, down = (np.exp(-0.5 * f * f - log_ndtr(s * f)) / np.sqrt(2 * np.pi) for s in (1, -1))
+    # phi(f) / Phi(f) and phi(f) / Phi(-f)
+    up, down = (ROOT_2_PI / scipy.special.erfcx(s * ROOT_HALF * f) for s in (-1, 1))
     return y * up - z * down, np.maximum(y * up * (up + f) + z * down * (down - f), 0)
 
 
