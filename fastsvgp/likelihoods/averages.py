@@ -226,7 +226,7 @@ def beta_survival(t, p, q):
         Each tail has relative accuracy on the host; on a device a small one left of 0 has not.
     """
     near, centre = np.clip(t, -FAR, FAR), np.log(p / q)
-    loss = -log_binomial(p, q, logistic_shares)(near)
+    loss = np.maximum(-log_binomial(p, q, logistic_shares)(near), 0)
     left, inner = near < 0, (near >= 0) & (near < centre)
     # Beyond SHARP SciPy takes long. The log odds are normal to two terms in 1 / sqrt(info) there
     info, share = 1 / (1 / p + 1 / q), p / (p + q)

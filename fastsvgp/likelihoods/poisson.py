@@ -117,13 +117,13 @@ class Poisson(Likelihood):
         #   h(f + x) = h(f) - fall(x),   fall(x) = x^2 / (2 v) + rate (exp(x) - 1 - x).
         v = np.maximum(var, SMALLEST, dtype=np.float64)
         log_rate = mean + self._log_exposure()
-        d = v * y - wright_omega(np.log(v) + log_rate + v * y)
+        w = wright_omega(np.log(v) + log_rate + v * y)
+        # a large w keeps its digits in log w = log(rate v), a small one in v y - w
+        d = np.where(w > 1, np.log(np.maximum(w, 1) / v) - log_rate, v * y - w)
         rate = np.exp(log_rate + d)
-        # Newton steps restore digits lost in d: one up to counts of 1e9
-        for _ in range(4):
-            d += (y - rate - d / v) / (rate + 1 / v)
-            rate = np.exp(log_rate + d)
+        d += (y - rate - d / v) / (rate + 1 / v)  # a Newton step
         log_rate += d
+        rate = np.exp(log_rate)
         peak = poisson_constant(y) - _loss(y, log_rate, rate) - 0.5 * d * d / v
         return peak + _log_mass(v, rate, self.num_nodes) - 0.5 * np.log(2 * np.pi * v)
 

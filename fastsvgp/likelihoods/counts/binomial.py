@@ -126,7 +126,7 @@ class Binomial(Likelihood):
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         y, n = as_targets(Y, np.float64)
-        mean, var, dtype = f.mean, f.var, f.mean.dtype
+        dtype, (mean, var) = f.mean.dtype, (x.astype(np.float64) for x in (f.mean, f.var))
         link = LINKS[self.link].of_one
         R, R_m, R_v = kernels.expectation(link.link, mean, var, self.num_nodes, need)
         L, L_m, L_v = kernels.expectation(link.link, -mean, var, self.num_nodes, need)

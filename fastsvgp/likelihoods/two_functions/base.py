@@ -203,6 +203,8 @@ class TwoLatents(Likelihood):
         return searched_quantiles([level], mean, var, cdf, self.counts, *f.mean, *f.var)[0]
 
     def _cdf(self, Y, f, rule):
+        Y = np.floor(Y) if self.counts else Y
+
         def average(log_w, F, H, y):
             return (np.exp(log_w) * self.conditional_cdf(y, F, H)).sum(axis=(0, 1))
 
