@@ -97,8 +97,8 @@ class Binomial(Likelihood):
     Y is (N, 2), or (N, P, 2) for P outputs. One trial of each datum is ``BernoulliLogit`` or
     ``BernoulliProbit``, and predictions of y are those of one trial. The expected log density is a
     Gauss-Hermite rule of ``num_nodes``, with the error of these likelihoods times the number of
-    trials. Predictions do not use its nodes: the error of their log density is 1e-9, that of the
-    distribution function 1e-12.
+    trials. Predictions do not use its nodes: for up to 1e9 trials the error of their log density is
+    1e-9, that of the distribution function 1e-11.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ class NegativeBinomial(Likelihood):
     The expected log density is a Gauss-Hermite rule of ``num_nodes`` over log(1 + mu / dispersion).
     With 20 nodes its error is y + dispersion times 3e-11 at marginal variance 1, and 2e-6 at 4.
     Predictions do not use these nodes: the error of their log density is 1e-9, that of the
-    distribution function 1e-12.
+    distribution function 1e-11, at any dispersion.
 
     With ``exposure="column"`` each target has its own: Y has the columns y and exposure, (N, 2) or
     (N, P, 2). Moments and quantiles are then those of one unit of exposure.
