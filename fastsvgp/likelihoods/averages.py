@@ -18,7 +18,7 @@ import scipy  # submodules load at first use; importing scipy.special takes long
 
 from ..runtime.deferred_checks import on_device
 from .base import SMALLEST
-from .stirling import FAR, exp_remainder, gamma_chance, log_binomial, logistic_shares, normal_shares
+from .stirling import FAR, exp_remainder, gamma_chance, log_binomial, log_logistic, normal_shares
 
 LOST = 34.0  # a rule ends where its integrand has fallen by exp(-LOST)
 STEP = 0.3  # largest distance of nodes, in units of the narrowest edge of the density
@@ -226,24 +226,27 @@ def beta_survival(t, p, q):
         Each tail has relative accuracy on the host; on a device a small one left of 0 has not.
     """
     near, centre = np.clip(t, -FAR, FAR), np.log(p / q)
-    loss = np.maximum(-log_binomial(p, q, logistic_shares)(near), 0)
-    left, inner = near < 0, (near >= 0) & (near < centre)
-    # Beyond SHARP SciPy takes long. The log odds are normal to two terms in 1 / sqrt(info) there
     info, share = 1 / (1 / p + 1 / q), p / (p + q)
-    z, skew = np.sign(near - centre) * np.sqrt(2 * loss), 1 - 2 * share
+    loss, below = np.maximum(-log_logistic(p, q)(near), 0), near < centre
+    plain = (info < SHARP) & (loss < FAR)
+    # Beyond SHARP SciPy takes long. The log odds are normal to two terms in 1 / sqrt(info) there
+    z, skew = np.where(below, -1, 1) * np.sqrt(2 * loss), 1 - 2 * share
     bend = (5 / 24) * skew * skew - (1 - 6 * share * (1 - share)) / 8
     term = (z * bend / np.sqrt(info) - skew / 3) / np.sqrt(2 * np.pi * info)
     beyond = scipy.special.ndtr(-z) + term * np.exp(-loss)
-    # SciPy's betainc has errors of 1e-8 beyond the mean, for parameters of 1e9; betaincc has not
-    one, other, plain = np.where(left, p, q), np.where(left, q, p), (info < SHARP) & (loss < FAR)
-    x = scipy.special.expit(-np.absolute(near))
-    if on_device(near):  # CuPy has no betaincc
+    # P(B < x) or P(1 - B < x), whichever x is below the mean: beyond it SciPy's betainc has errors
+    # of 1e-8 for parameters of 1e9. If x is near 1, the complement of 1 - x, which keeps its digits
+    one, other = np.where(below, p, q), np.where(below, q, p)
+    u = np.where(below, near, -near)
+    x, rest, near_one = scipy.special.expit(u), scipy.special.expit(-u), u > 2
+    if on_device(u):  # CuPy has no betaincc
         inside = scipy.special.betainc(one, other, x)
-        beyond = np.where(plain, np.where(left, 1 - inside, inside), beyond)
+        inside = np.where(near_one, 1 - scipy.special.betainc(other, one, rest), inside)
     else:
-        scipy.special.betaincc(one, other, x, out=beyond, where=plain & (left | inner))
-        scipy.special.betainc(one, other, x, out=beyond, where=plain & ~(left | inner))
-        beyond = np.where(plain & inner, 1 - beyond, beyond)
+        inside = np.zeros(u.shape)
+        scipy.special.betainc(one, other, x, out=inside, where=plain & ~near_one)
+        scipy.special.betaincc(other, one, rest, out=inside, where=plain & near_one)
+    beyond = np.where(plain, np.where(below, 1 - inside, inside), beyond)
     # further out a tail is a power of the odds, whose base would underflow
     right = beyond * np.exp(-q * np.maximum(t - FAR, 0))
     left = 1 - (1 - beyond) * np.exp(p * np.minimum(t + FAR, 0))
@@ -275,7 +278,7 @@ def log_odds_law(p, q):
     """Law of T = logit B, with B ~ Beta(p, q)."""
 
     def log_density(t, p, q):
-        return log_binomial(p, q, logistic_shares)(t)
+        return log_logistic(p, q)(t)
 
     width, ends = _odds(p, q)
     return beta_survival, log_density, width, ends, (p < 1) | (q < 1), p, q

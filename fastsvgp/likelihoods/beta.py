@@ -44,9 +44,9 @@ from .quantiles import searched_quantiles
 from .stirling import (
     HALF_LOG_2PI,
     Shares,
-    deviance,
     log_less_digamma,
     logistic_shares,
+    odds_deviance,
     remainder,
 )
 
@@ -94,7 +94,9 @@ class Beta(Likelihood):
 
     def _log_p(self, y, mu, A, B):
         """Return log p of ``Shares`` y, and K."""
-        scale, K = number(self.scale), deviance(mu.one, mu.two, mu, y)
+        scale, d = number(self.scale), (y.log_one - y.log_two) - (mu.log_one - mu.log_two)
+        less, share = mu.one <= mu.two, np.minimum(mu.one, mu.two)
+        K = odds_deviance(share, 1.0, share, np.where(less, d, -d))
         constant = remainder(scale) - 0.5 * np.log(scale) - HALF_LOG_2PI
         half = 0.5 * (np.log(A) + np.log(B)) - remainder(A) - remainder(B)
         return constant + half - y.log_one - y.log_two + scale * K, K

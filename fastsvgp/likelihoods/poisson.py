@@ -50,8 +50,8 @@ class Poisson(Likelihood):
 
     The predictive log density is a trapezoidal rule of 2 ``num_nodes`` + 1 nodes around the mode of
     the integrand, densest where the rate sets in. With ``num_nodes=20`` its error is 1e-9 (a
-    relative 1e-13 for densities below exp(-1e4)) for any mean, any count and marginal variances up
-    to 100. It is 1e-8 at variance 300 and 1e-6 at 1,000.
+    relative 1e-13 for densities below exp(-1e4)) for any mean, counts up to 1e15 and marginal
+    variances up to 100. It is 1e-8 at variance 300 and 1e-6 at 1,000.
 
     Parameters
     ----------

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
+from ..runtime.deferred_checks import on_device
 from .base import SMALLEST
 
 SHARP = 1e5  # from here on two terms of Temme's expansion are exact in float64
@@ -40,18 +41,30 @@ def series(x):
     return value * r, slope * r2
 
 
+def _by_size(x, direct, by_series):
+    near = x < SERIES_FROM
+    if not on_device(near):  # else reading it would wait for the device
+        if np.all(near):
+            return direct(x)
+        if not np.any(near):
+            return by_series(x)
+    low, high = np.minimum(x, SERIES_FROM), np.maximum(x, SERIES_FROM)
+    return np.where(near, direct(low), by_series(high))
+
+
 def remainder(x):
     """Return R(x) for numbers or arrays x > 0."""
-    low, high = np.minimum(x, SERIES_FROM), np.maximum(x, SERIES_FROM)
-    direct = scipy.special.gammaln(low) - ((low - 0.5) * np.log(low) - low + HALF_LOG_2PI)
-    return np.where(x < SERIES_FROM, direct, series(high)[0])
+    log_gamma = scipy.special.gammaln
+    return _by_size(
+        x,
+        lambda x: log_gamma(x) - ((x - 0.5) * np.log(x) - x + HALF_LOG_2PI),
+        lambda x: series(x)[0],
+    )
 
 
 def log_less_digamma(x):
     """Return D(x) = log x - psi(x), about 1 / (2 x) for large x, for numbers or arrays x > 0."""
-    low, high = np.minimum(x, SERIES_FROM), np.maximum(x, SERIES_FROM)
-    direct = np.log(low) - scipy.special.psi(low)
-    return np.where(x < SERIES_FROM, direct, 0.5 / high - series(high)[1])
+    return _by_size(x, lambda x: np.log(x) - scipy.special.psi(x), lambda x: 0.5 / x - series(x)[1])
 
 
 def exp_remainder(u):
@@ -69,7 +82,7 @@ def gamma_chance(a, u, above=False):
     # order 1 / sqrt(a). SciPy's function is wrong by 3e-7 there, at 5 standard deviations
     near, side = np.clip(u, -1, 1), -1 if above else 1
     e = exp_remainder(near)
-    eta = np.sign(near) * np.sqrt(2 * e)
+    eta = np.where(near < 0, -1, 1) * np.sqrt(2 * e)
     term = 1 / 3 + eta * (-1 / 12 + eta * (2 / 135 - eta / 864)) + (1 / 540 + eta / 288) / a
     term = term * np.exp(-a * e) / np.sqrt(2 * np.pi * a)
     sharp = scipy.special.ndtr(side * eta * np.sqrt(a)) + side * term
@@ -147,10 +160,33 @@ def log_binomial(y, z, shares):
     """Return the function log Binomial(y; y + z, mu) - ``binomial_constant(y, z)`` of f.
 
     shares : function
-        f -> the ``Shares`` mu and 1 - mu.
+        f -> the ``Shares`` mu and 1 - mu. See ``log_logistic``.
     """
     p = shares_of(y, z)
     return lambda f: deviance(y, z, p, shares(f))
+
+
+def odds_deviance(y, n, p, d):
+    """Return ``deviance`` of log odds that exceed those of p = y / n <= 1 / 2 by d."""
+    near = np.minimum(d, FAR)
+    return y * d - n * (np.log1p(p * np.expm1(near)) + (d - near))
+
+
+def log_logistic(y, z):
+    """Return ``log_binomial`` for mu = 1 / (1 + exp(-f)): one exponential and one logarithm."""
+    p, n, both = shares_of(y, z), y + z, (y > 0) & (z > 0)
+    sign = np.where(p.one <= p.two, 1, -1)
+    small, share = np.where(sign > 0, y, z), np.where(both, np.minimum(p.one, p.two), 0.5)
+    centre = np.where(both, p.log_one - p.log_two, 0)
+    certain = np.where(y > 0, 1, -1)  # if there are only successes, or only failures
+
+    def log_p(f):
+        value = odds_deviance(small, n, share, sign * (f - centre))
+        if both.all():
+            return value
+        return np.where(both, value, n * scipy.special.log_expit(certain * f))
+
+    return log_p
 
 
 def logistic_slopes(y, z, f):

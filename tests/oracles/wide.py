@@ -6,8 +6,7 @@ Log gamma functions are Stirling's series in decimal numbers: ``likelihoods.deci
 from decimal import Decimal, localcontext
 
 import numpy as np
-
-from .likelihoods import decimal_log_gamma
+from oracles.likelihoods import decimal_log_gamma
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
 

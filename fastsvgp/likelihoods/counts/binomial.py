@@ -39,7 +39,7 @@ from ..bernoulli import BernoulliLogit, BernoulliProbit
 from ..stirling import (
     binomial_constant,
     log_binomial,
-    logistic_shares,
+    log_logistic,
     logistic_slopes,
     normal_shares,
     shares_of,
@@ -53,7 +53,7 @@ class Link(NamedTuple):
 
     of_one: Likelihood  # of one trial
     law: Callable  # of the variable T in P(f < T)
-    shares: Callable  # g(f) and g(-f)
+    log_p: Callable  # (y, z) -> the log density of f, less its largest value
     slopes: Callable  # (y, z, f) -> the first derivative of log p(y | f), and the second, negated
     inverse: Callable  # of g
     edge: Callable  # n -> least distance in f over which the log density of n trials changes
@@ -74,7 +74,7 @@ LINKS = {
     "logit": Link(
         BernoulliLogit(),
         log_odds_law,
-        logistic_shares,
+        log_logistic,
         logistic_slopes,
         lambda p: scipy.special.logit(p),
         lambda n: 1.0,
@@ -82,7 +82,7 @@ LINKS = {
     "probit": Link(
         BernoulliProbit(),
         probit_law,
-        normal_shares,
+        lambda y, z: log_binomial(y, z, normal_shares),
         _probit_slopes,
         lambda p: scipy.special.ndtri(p),
         _probit_edge,
@@ -150,7 +150,7 @@ class Binomial(Likelihood):
         def part(y, n, mean, var):
             y, n = (x.astype(np.float64, copy=False) for x in (y, n))
             z, peak = n - y, link.inverse(y / n)
-            log_p = log_binomial(y, z, link.shares)
+            log_p = link.log_p(y, z)
             slopes = functools.partial(link.slopes, y, z)
             average = log_average(log_p, slopes, peak, mean, var, link.edge(n))
             return binomial_constant(y, z) + average

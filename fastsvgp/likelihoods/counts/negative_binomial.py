@@ -38,7 +38,7 @@ from ..poisson import (
     unit_exposure,
 )
 from ..quantiles import searched_quantiles
-from ..stirling import binomial_constant, log_binomial, logistic_shares, logistic_slopes
+from ..stirling import binomial_constant, log_logistic, logistic_slopes
 from ..two_functions.negative_binomial import _log_rising
 
 
@@ -139,7 +139,7 @@ class NegativeBinomial(Likelihood):
         y = y.astype(np.float64, copy=False)
         a = number(self.dispersion) + np.zeros(y.shape, like=y)
         peak = np.where(y > 0, np.log(np.maximum(y, 1)) - np.log(a), -np.inf)
-        log_p, slopes = log_binomial(y, a, logistic_shares), partial(logistic_slopes, y, a)
+        log_p, slopes = log_logistic(y, a), partial(logistic_slopes, y, a)
         average = log_average(log_p, slopes, peak, mean + (self._log_exposure() - np.log(a)), var)
         return average + binomial_constant(y, a) - np.log1p(y / a)
 
