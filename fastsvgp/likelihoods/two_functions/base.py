@@ -214,6 +214,7 @@ class TwoLatents(Likelihood):
         """Apply ``function(log_weights, F, H, Y)`` to chunks, with the nodes of predictions."""
 
         def part(y, m, v, g, u):
+            m, g = (x.astype(np.float64, copy=False) for x in (m, g))
             sd, sd_h = (np.sqrt(np.maximum(x, SMALLEST, dtype=np.float64)) for x in (v, u))
             width = np.minimum(*(self.width(y, g + shift * sd_h) for shift in (-FAR, FAR)))
             width, out = np.minimum(width, WIDTH) / sd, np.empty(m.shape, like=sd)
