@@ -238,7 +238,8 @@ class TwoLatents(Likelihood):
         low, high = (0 * sd + sign * ends for sign in (-1, 1))
         for _ in range(BISECTIONS):
             z = 0.5 * (low + high)
-            slope = self.log_density(y, (m + sd * z)[None, None], g[None, None])[1]
+            with np.errstate(all="ignore"):  # the density of a target far out can be 0
+                slope = self.log_density(y, (m + sd * z)[None, None], g[None, None])[1]
             rises = np.broadcast_to(slope, (1, 1, z.size))[0, 0] > 0
             low, high = np.where(rises, z, low), np.where(rises, high, z)
         low, high = (np.arcsinh((sign * ends - z) / widths) for sign in (-1, 1))
