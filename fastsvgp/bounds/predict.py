@@ -222,7 +222,7 @@ def predict_cdf(
     Returns
     -------
     (N,) or (N, P)
-        One value per output. Errors about 1e-12.
+        One value per output. Errors about 1e-11.
 
     Raises
     ------

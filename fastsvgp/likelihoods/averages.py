@@ -2,31 +2,42 @@
 
 ``log_average`` computes log E p(y | f) for a density that is log-concave in f. With l = log p the
 integrand exp(l(f) - (f - mean)^2 / (2 var)) has one mode. At its width w, and with no feature of l
-narrower than about one unit elsewhere, steps of the smaller of ``STEP`` and ``STEP_OF_WIDTH`` w
+narrower than an ``edge`` elsewhere, steps of the smaller of ``STEP`` edges and ``STEP_OF_WIDTH`` w
 give errors of about 1e-10.
 
 ``chance_below`` computes P(f < T), which is the distribution function of a count or of a positive
 number: given f, the target is at most y if a variable T with a smooth density exceeds f. If q(f) is
 narrower than T, the rule runs over f, else over T: the other factor is then smooth at its steps.
+
+``average_of_edge`` is for a function of f that falls from 1 to 0 near a centre c. If q(f) is much
+wider than that edge, its nodes are c + w sinh(u) at equal distances of u.
 """
 
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
+from ..runtime.deferred_checks import on_device
 from .base import SMALLEST
+from .stirling import FAR, exp_remainder, gamma_chance, log_binomial, log_logistic, normal_shares
 
 LOST = 34.0  # a rule ends where its integrand has fallen by exp(-LOST)
-STEP = 0.3  # largest distance of nodes
+STEP = 0.3  # largest distance of nodes, in units of the narrowest edge of the density
 STEP_OF_WIDTH = 0.55
-MOST_NODES = 2**13
+CLOSE = 0.9  # ratio of the ends of a bracket at which its search stops
+MOST_NODES = 2**16
 NODES_AT_ONCE = 256
 ITERATIONS = 200  # of the search of a mode: Newton takes about five, bisection at most this many
-HALVINGS = 12  # of the interval of the nodes
+HALVINGS = 100  # at most, of the interval of the nodes: a sharp law takes one for each bit
 ENDS = 8.4  # nodes over f end this many standard deviations from the mean
 NODES_OF_T = 160
+SHARP = 1e8  # of the information of log odds: three terms of their expansion are exact to 1e-13
+# a q(f) of more sds than this per width of an edge takes the nodes c + w sinh(u)
+WIDE = 12.0
+STEP_OF_SINH = 0.07
+BISECTIONS = 60
 
 
-def log_average(log_p, slopes, peak, mean, var):
+def log_average(log_p, slopes, peak, mean, var, edge=1.0):
     """Compute log E exp(log_p(f)) under N(mean, var), for log-concave densities.
 
     Parameters
@@ -38,6 +49,8 @@ def log_average(log_p, slopes, peak, mean, var):
     peak : (n,) array
         Where ``log_p`` is largest; infinite if it has no largest value.
     mean, var : (n,)
+    edge : float or (n,) array
+        Least distance over which ``log_p`` changes.
 
     Returns
     -------
@@ -53,7 +66,9 @@ def log_average(log_p, slopes, peak, mean, var):
 
         top, far = logs(d), np.sqrt(2 * LOST * v)
         left, right = (d + sign * _reach(logs, d, sign, top, far) for sign in (-1, 1))
-        step = np.maximum(np.minimum(STEP, STEP_OF_WIDTH * width), (right - left) / MOST_NODES)
+        step = np.maximum(
+            np.minimum(STEP * edge, STEP_OF_WIDTH * width), (right - left) / MOST_NODES
+        )
         # on a device this copies to the host
         count, mass = 2 + int(((right - left) / step).max()), 0.0
         for first in range(0, count, NODES_AT_ONCE):
@@ -91,6 +106,8 @@ def _reach(logs, d, sign, top, far):
         middle = 0.5 * (low + high)
         inside = logs(d + sign * middle) > top - LOST
         low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+        if (low >= CLOSE * high).all():
+            break
     return high
 
 
@@ -137,7 +154,7 @@ def average(function, mean, sd, width, *parameters):
     -------
     (n,) float64 array
     """
-    step = np.minimum(0.35, 0.35 * np.minimum(width, 1.4) / np.maximum(sd, SMALLEST))
+    step = np.minimum(0.35, 0.35 * np.minimum(width, 1.2) / np.maximum(sd, SMALLEST))
     step = np.maximum(step, 2 * ENDS / MOST_NODES)
     # on a device this copies to the host
     half, mass, value = 1 + int(ENDS / float(step.min())), 0.0, 0.0
@@ -149,6 +166,93 @@ def average(function, mean, sd, width, *parameters):
     return value / mass
 
 
+def average_of_edge(function, edge, narrowest, mean, sd, *parameters):
+    """Compute E function(f, *parameters) under N(mean, sd^2), for functions that fall from 1 to 0.
+
+    Parameters
+    ----------
+    function : function
+        Of f (n,) or (nodes, n), and of ``parameters`` (n,); it decreases.
+    edge : function
+        Of f (n,): the distance over which the function falls, if it is 1/2 at f.
+    narrowest : float, or () array
+        The least such distance.
+    mean, sd : (n,) float64 arrays
+    *parameters : (n,) arrays
+
+    Returns
+    -------
+    (n,) float64 array
+    """
+    wide, value = sd > WIDE * narrowest, np.empty(mean.shape, like=mean)
+    for where, rule, how in ((~wide, average, narrowest + 0 * sd), (wide, _by_sinh, edge)):
+        at = np.argwhere(where)[:, 0]
+        if at.size:
+            how = how if how is edge else how[at]
+            value[at] = rule(function, mean[at], sd[at], how, *(row[at] for row in parameters))
+    return value
+
+
+def _by_sinh(function, mean, sd, edge, *parameters):
+    ends = low, high = mean - ENDS * sd, mean + ENDS * sd
+    for _ in range(BISECTIONS):
+        centre = 0.5 * (low + high)
+        before = function(centre, *parameters) > 0.5
+        low, high = np.where(before, centre, low), np.where(before, high, centre)
+    width = np.minimum(edge(centre), 0.25 * sd)
+    low, high = (np.arcsinh((end - centre) / width) for end in ends)
+    # on a device this copies to the host
+    count, mass, value = 2 + int(float((high - low).max()) / STEP_OF_SINH), 0.0, 0.0
+    step = (high - low) / (count - 1)
+    for first in range(0, count, NODES_AT_ONCE):
+        u = low + step * np.arange(first, min(count, first + NODES_AT_ONCE), like=mean)[:, None]
+        f = centre + width * np.sinh(u)
+        weight = np.cosh(u) * np.exp(-0.5 * np.square((f - mean) / sd))
+        mass = mass + weight.sum(axis=0)
+        value = value + (weight * function(f, *parameters)).sum(axis=0)
+    return value / mass
+
+
+def beta_survival(t, p, q):
+    """Compute P(logit B > t) of B ~ Beta(p, q), from whichever of B and 1 - B is small.
+
+    Parameters
+    ----------
+    t, p, q : float64 arrays that broadcast
+
+    Returns
+    -------
+    array
+        Each tail has relative accuracy on the host; on a device a small one left of 0 has not.
+    """
+    near, centre = np.clip(t, -FAR, FAR), np.log(p / q)
+    info, share = 1 / (1 / p + 1 / q), p / (p + q)
+    loss, below = np.maximum(-log_logistic(p, q)(near), 0), near < centre
+    plain = (info < SHARP) & (loss < FAR)
+    # Beyond SHARP SciPy takes long. The log odds are normal to two terms in 1 / sqrt(info) there
+    z, skew = np.where(below, -1, 1) * np.sqrt(2 * loss), 1 - 2 * share
+    bend = (5 / 24) * skew * skew - (1 - 6 * share * (1 - share)) / 8
+    term = (z * bend / np.sqrt(info) - skew / 3) / np.sqrt(2 * np.pi * info)
+    beyond = scipy.special.ndtr(-z) + term * np.exp(-loss)
+    # P(B < x) or P(1 - B < x), whichever x is below the mean: beyond it SciPy's betainc has errors
+    # of 1e-8 for parameters of 1e9. If x is near 1, the complement of 1 - x, which keeps its digits
+    one, other = np.where(below, p, q), np.where(below, q, p)
+    u = np.where(below, near, -near)
+    x, rest, near_one = scipy.special.expit(u), scipy.special.expit(-u), u > 2
+    if on_device(u):  # CuPy has no betaincc
+        inside = scipy.special.betainc(one, other, x)
+        inside = np.where(near_one, 1 - scipy.special.betainc(other, one, rest), inside)
+    else:
+        inside = np.zeros(u.shape)
+        scipy.special.betainc(one, other, x, out=inside, where=plain & ~near_one)
+        scipy.special.betaincc(other, one, rest, out=inside, where=plain & near_one)
+    beyond = np.where(plain, np.where(below, 1 - inside, inside), beyond)
+    # further out a tail is a power of the odds, whose base would underflow
+    right = beyond * np.exp(-q * np.maximum(t - FAR, 0))
+    left = 1 - (1 - beyond) * np.exp(p * np.minimum(t + FAR, 0))
+    return np.where(t < -FAR, left, right)
+
+
 def _over_T(log_density, m, sd, bottom, top, *parameters):
     t = bottom + (top - bottom) * (np.arange(NODES_OF_T, like=m) / (NODES_OF_T - 1))[:, None]
     logs = log_density(t, *parameters)
@@ -156,43 +260,39 @@ def _over_T(log_density, m, sd, bottom, top, *parameters):
     return (weight * scipy.special.ndtr((t - m) / sd)).sum(axis=0) / weight.sum(axis=0)
 
 
-def log_gamma_law(a, b):
-    """Law of T = b - log G, with G ~ Gamma(a): P(T > t) = P(G < exp(b - t))."""
+def log_gamma_law(a, centre):
+    """Law of T = centre - log(G / a), with G ~ Gamma(a)."""
 
-    def survival(t, a, b):
-        return scipy.special.gammainc(a, np.exp(np.minimum(b - t, 700)))
+    def survival(t, a, centre):
+        return gamma_chance(a, centre - t)
 
-    def log_density(t, a, b):
-        u = b - t
-        return a * u - np.exp(u)
+    def log_density(t, a, centre):
+        return -a * exp_remainder(centre - t)
 
-    width, centre = 1 / np.sqrt(a), b - np.log(a)
+    width = 1 / np.sqrt(a)
     bottom = centre - np.log1p(8 / np.sqrt(a) + LOST / a)
-    return survival, log_density, width, (bottom, centre + 8 * width + LOST / a), a < 1, a, b
+    return survival, log_density, width, (bottom, centre + 8 * width + LOST / a), a < 1, a, centre
 
 
 def log_odds_law(p, q):
     """Law of T = logit B, with B ~ Beta(p, q)."""
 
-    def survival(t, p, q):
-        return scipy.special.betainc(q, p, scipy.special.expit(-t))
-
     def log_density(t, p, q):
-        return p * t - (p + q) * np.logaddexp(0, t)
+        return log_logistic(p, q)(t)
 
     width, ends = _odds(p, q)
-    return survival, log_density, width, ends, (p < 1) | (q < 1), p, q
+    return beta_survival, log_density, width, ends, (p < 1) | (q < 1), p, q
 
 
 def probit_law(p, q):
     """Law of T = ndtri(B), with B ~ Beta(p, q)."""
 
     def survival(t, p, q):
-        return scipy.special.betainc(q, p, scipy.special.ndtr(-t))
+        log_ndtr = scipy.special.log_ndtr
+        return beta_survival(log_ndtr(t) - log_ndtr(-t), p, q)
 
     def log_density(t, p, q):
-        log_ndtr = scipy.special.log_ndtr
-        return (p - 1) * log_ndtr(t) + (q - 1) * log_ndtr(-t) - 0.5 * t * t
+        return log_binomial(p - 1, q - 1, normal_shares)(t) - 0.5 * t * t
 
     width, (bottom, top) = _odds(p, q)
     share = p / (p + q)

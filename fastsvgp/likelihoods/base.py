@@ -8,6 +8,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from ..errors import BadEntry
+from ..records import Marginals
 from ..runtime import deferred_checks
 
 LikelihoodT = TypeVar("LikelihoodT", bound="Likelihood")
@@ -202,6 +203,33 @@ def size(values, weights=None):
     (3, 4.0)
     """
     return values.size if weights is None else total(weights)
+
+
+def that_count(f, weights):
+    """Replace marginals of weight 0 by N(0, 1), so that what is computed from them is finite.
+
+    Parameters
+    ----------
+    f : Marginals
+    weights : array of the shape of targets, or None
+
+    Returns
+    -------
+    Marginals
+        ``f`` itself without weights.
+
+    Examples
+    --------
+    >>> f = fs.Marginals(np.array([0.5, np.inf]), np.array([0.5, np.nan]))
+    >>> that_count(f, np.array([2.0, 0.0]))
+    Marginals(mean=array([0.5, 0. ]), var=array([0.5, 1. ]))
+    """
+    if weights is None:
+        return f
+    counts, dtype = weights > 0, f.mean.dtype
+    return Marginals(
+        np.where(counts, f.mean, dtype.type(0)), np.where(counts, f.var, dtype.type(1))
+    )
 
 
 def weighted(bar, weights):

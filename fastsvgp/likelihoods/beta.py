@@ -4,8 +4,13 @@ With mu the mean, A = scale mu and B = scale (1 - mu),
 
     log p(y | f) = log Gamma(scale) - log Gamma(A) - log Gamma(B)
                    + (A - 1) log y + (B - 1) log(1 - y)
+                 = log(A B / (2 pi scale)) / 2 + R(scale) - R(A) - R(B) - log y - log(1 - y)
+                   + scale K,    K = mu log(y / mu) + (1 - mu) log((1 - y) / (1 - mu)),
 
-    d/df = scale mu (1 - mu) (psi(B) - psi(A) + logit y)
+where the terms of the last form do not cancel; R and D are those of ``stirling``.
+
+    d/df = scale mu (1 - mu) (logit y - f + D(A) - D(B))
+    d/dscale = mu D(A) + (1 - mu) D(B) - D(scale) + K
 
 It is not concave in f: far out its slope tends to 1 on the left and to -1 on the right. Predictive
 densities therefore look for the mass of their integrand by zooming in on an interval that holds it:
@@ -18,7 +23,7 @@ import scipy  # submodules load at first use; importing scipy.special takes long
 from .. import kernels
 from ..records import Marginals, leaf, record, static
 from ..records.typed import Number
-from .averages import LOST, MOST_NODES, NODES_AT_ONCE, average
+from .averages import LOST, NODES_AT_ONCE, average, average_of_edge, beta_survival
 from .base import (
     CHUNK,
     NODES,
@@ -36,12 +41,22 @@ from .base import (
 )
 from .bernoulli import BernoulliLogit
 from .quantiles import searched_quantiles
+from .stirling import (
+    HALF_LOG_2PI,
+    Shares,
+    log_less_digamma,
+    logistic_shares,
+    odds_deviance,
+    remainder,
+)
 from .wide import NODES as FEW, Feature, averages, merged, none_wide
 
 LEAST = 1e-300  # lower limit of A and B
-ZOOMS, NODES_OF_ZOOM = 3, 48
+ZOOMS, NODES_OF_ZOOM = 20, 48  # at most 20, of which ordinary scales take three
 STEP = 0.25  # largest distance of nodes of the final rule
 FEWEST_NODES = 192
+MOST_NODES = 2**13
+EDGE = 1.4  # largest width of the distribution function in f
 # log p has branch points at -log(1 + scale / k) +- i pi for k = 1, 2, ..., and at their negatives:
 # as they are many, 20 nodes are as exact as for a single one at this distance
 WIDTH = 2.5
@@ -87,62 +102,74 @@ class Beta(Likelihood):
 
     def _shapes(self, f):
         """Return mu and 1 - mu at f, and A and B."""
-        mu, rest = scipy.special.expit(f), scipy.special.expit(-f)
-        scale = number(self.scale)
-        return mu, rest, np.maximum(scale * mu, LEAST), np.maximum(scale * rest, LEAST)
+        mu, scale = logistic_shares(f), number(self.scale)
+        return mu, *(np.maximum(scale * share, LEAST) for share in (mu.one, mu.two))
 
-    def _log_p(self, log_y, log_rest, A, B):
-        log_gamma = scipy.special.gammaln
-        constant = log_gamma(number(self.scale)) - log_gamma(A) - log_gamma(B)
-        return constant + (A - 1) * log_y + (B - 1) * log_rest
+    def _less_deviance(self, A, B):
+        """Return the terms of log p that depend on f and the scale alone, but for scale K."""
+        scale = number(self.scale)
+        constant = remainder(scale) - 0.5 * np.log(scale) - HALF_LOG_2PI
+        return constant + 0.5 * (np.log(A) + np.log(B)) - remainder(A) - remainder(B)
+
+    def _log_p(self, y, mu, A, B):
+        """Return log p of ``Shares`` y, and K."""
+        d = (y.log_one - y.log_two) - (mu.log_one - mu.log_two)
+        less, share = mu.one <= mu.two, np.minimum(mu.one, mu.two)
+        K = odds_deviance(share, 1.0, share, np.where(less, d, -d))
+        log_p = self._less_deviance(A, B) - y.log_one - y.log_two + number(self.scale) * K
+        return log_p, K
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         dtype, scale = f.mean.dtype, number(self.scale)
-        log_y, log_rest = _logs(Y)
+        y = _shares(Y)
 
-        def rule(log_y, log_rest, mean, var):
-            F = kernels.gauss_hermite_nodes(mean, var, self.num_nodes or FEW)
-            mu, rest, A, B = self._shapes(F)
-            ell = kernels.gauss_hermite(self._log_p(log_y, log_rest, A, B))
+        def rule(*rows):
+            *shares, mean, var = rows
+            y, F = Shares(*shares), kernels.gauss_hermite_nodes(mean, var, self.num_nodes or FEW)
+            mu, A, B = self._shapes(F)
+            log_p, K = self._log_p(y, mu, A, B)
+            ell = kernels.gauss_hermite(log_p)
             if not need:
                 return [ell]
-            psi_A, psi_B = scipy.special.digamma(A), scipy.special.digamma(B)
-            slope = scale * mu * rest * (psi_B - psi_A + (log_y - log_rest))
-            ones = np.zeros(mean.shape, like=mu) + 1
-            of_scale = mu * (log_y - psi_A) + rest * (log_rest - psi_B)
+            D_A, D_B = log_less_digamma(A), log_less_digamma(B)
+            slope = scale * mu.one * mu.two * (y.log_one - y.log_two - F + D_A - D_B)
+            ones = np.zeros(mean.shape, like=F) + 1
+            of_scale = mu.one * D_A + mu.two * D_B + K
             bars = kernels.gauss_hermite_vjp(ones, slope, mean, var)
             return [ell, *bars, kernels.gauss_hermite(of_scale)]
 
         if self.num_nodes is not None or none_wide(f.var, WIDTH):
-            found = rule(log_y, log_rest, f.mean, f.var)
+            found = rule(*y, f.mean, f.var)
         else:
-            wide, new = self._where_wide(log_y, log_rest, f, need)
-            found = merged(wide, new, rule, log_y, log_rest, f.mean, f.var)
+            wide, new = self._where_wide(y, f, need)
+            found = merged(wide, new, rule, *y, f.mean, f.var)
         ell = total(found[0], weights)
         if not need:
             return ell, None, None
         bars = (weighted_finite(bar, weights, dtype) for bar in found[1:3])
-        scale_bar = total(scipy.special.digamma(scale) + found[3], weights)
+        scale_bar = total(found[3] - log_less_digamma(scale), weights)
         return ell, Marginals(*bars), Beta(in_dtype(scale_bar, dtype), num_nodes=self.num_nodes)
 
-    def _where_wide(self, log_y, log_rest, f, need):
+    def _where_wide(self, y, f, need):
         """Return where q(f) is wide, and E log p, its derivatives and that in the scale there."""
         scale = number(self.scale)
 
-        def functions(nodes):  # log p = their first + A log y + B log(1 - y) - log y - log(1 - y)
-            mu, rest, A, B = self._shapes(nodes)
-            of_scale = mu * scipy.special.digamma(A) + rest * scipy.special.digamma(B)
-            return np.stack([self._log_p(0.0, 0.0, A, B), mu, of_scale], axis=1)
+        def functions(nodes):  # K = mu log y + (1 - mu) log(1 - y) + H(mu)
+            mu, A, B = self._shapes(nodes)
+            H = -mu.one * mu.log_one - mu.two * mu.log_two
+            of_scale = mu.one * log_less_digamma(A) + mu.two * log_less_digamma(B) + H
+            return np.stack([self._less_deviance(A, B) + scale * H, mu.one, of_scale], axis=1)
 
         feature = Feature(0.0, WIDTH, np.ceil(np.log1p(scale)))
         wide, values, d_mean, d_var = averages(functions, feature, f, need=need)
-        constant, mu, of_scale = values
-        ell = constant + (scale * mu - 1) * log_y + (scale * (1 - mu) - 1) * log_rest
+        alone, mu, of_scale = values
+        K = mu * y.log_one + (1 - mu) * y.log_two
+        ell = alone + scale * K - y.log_one - y.log_two
         if not need:
             return wide, [ell]
-        odds = scale * (log_y - log_rest)
+        odds = scale * (y.log_one - y.log_two)
         bars = (bar[0] + odds * bar[1] for bar in (d_mean, d_var))
-        return wide, [ell, *bars, mu * log_y + (1 - mu) * log_rest - of_scale]
+        return wide, [ell, *bars, K + of_scale]
 
     def predict_mean_and_var(self, f):
         mean, spread = BernoulliLogit().predict_mean_and_var(f)
@@ -159,14 +186,13 @@ class Beta(Likelihood):
         return sum_outputs(by_chunks(self._log_density, f.mean, CHUNK // 16, Y, f.mean, f.var))
 
     def _log_density(self, y, mean, var):
-        log_y, log_rest = _logs(y)
+        y = _shares(y)
         m, v = mean.astype(np.float64, copy=False), np.maximum(var, SMALLEST, dtype=np.float64)
         scale, far = number(self.scale), np.sqrt(2 * LOST * v)
-        size = np.abs(log_y - log_rest)
+        size = np.abs(y.log_one - y.log_two)
 
         def logs(x):
-            _, _, A, B = self._shapes(m + x)
-            return self._log_p(log_y, log_rest, A, B) - 0.5 * x * (x / v)
+            return self._log_p(y, *self._shapes(m + x))[0] - 0.5 * x * (x / v)
 
         # bounds of the slope: everywhere, and beyond the edge
         most, edge = 1.2 + scale * (size + np.log1p(scale) + 1), np.log1p(scale * (1 + size)) + 3
@@ -176,9 +202,11 @@ class Beta(Likelihood):
             step = (high - low) / (NODES_OF_ZOOM - 1)
             at = low + step * np.arange(NODES_OF_ZOOM, like=m)[:, None]
             values = logs(at)
-            within = values > values.max(axis=0) - 1.5 * LOST
+            within, width = values > values.max(axis=0) - 1.5 * LOST, high - low
             low = np.maximum(low, np.where(within, at, np.inf).min(axis=0) - step)
             high = np.minimum(high, np.where(within, at, -np.inf).max(axis=0) + step)
+            if (high - low > 0.5 * width).all():
+                break
         # on a device this copies to the host
         count = FEWEST_NODES + min(MOST_NODES, int(((high - low) / STEP).max()))
         step, total_logs = (high - low) / (count - 1), -np.inf
@@ -189,30 +217,33 @@ class Beta(Likelihood):
 
     def predict_cdf(self, Y, f):
         def part(y, mean, var):
-            inner = np.where((y > 0) & (y < 1), y, 0.5).astype(np.float64, copy=False)
-            return np.where(y <= 0, 0, np.where(y >= 1, 1, self._cdf(inner, mean, var)))
+            inner = _shares(np.where((y > 0) & (y < 1), y, 0.5))
+            p = self._cdf(inner.log_one - inner.log_two, mean, var)
+            return np.where(y <= 0, 0, np.where(y >= 1, 1, p))
 
         return by_chunks(part, f.mean, CHUNK // 8, Y, f.mean, f.var)
 
-    def _cdf(self, y, mean, var):
+    def _cdf(self, t, mean, var):
+        """Return P(logit y <= t)."""
         m, sd = mean.astype(np.float64, copy=False), np.sqrt(var, dtype=np.float64)
-        width = np.zeros(m.shape, like=m) + 2 / np.sqrt(2 + number(self.scale))
 
-        def given(f, y):
-            _, _, A, B = self._shapes(f)
-            return scipy.special.betainc(A, B, y)
+        def given(f, t):
+            _, A, B = self._shapes(f)
+            return beta_survival(-t, B, A)
 
-        return average(given, m, sd, width, y)
+        def edge(f):  # the standard deviation of the log odds of y
+            _, A, B = self._shapes(f)
+            return np.minimum(np.sqrt(1 / A + 1 / B), EDGE)
+
+        narrowest = np.minimum(2 / np.sqrt(2 + number(self.scale)), EDGE)
+        return average_of_edge(given, edge, narrowest, m, sd, t)
 
     def predict_quantiles(self, levels, f):
         # of the log odds, where there are no ends
         mean, var = (x.astype(np.float64, copy=False) for x in (f.mean, f.var))
 
-        def cdf(t, mean, var):
-            return self._cdf(scipy.special.expit(t), mean, var)
-
         spread = var + 4 / number(self.scale)
-        odds = searched_quantiles(levels, mean, spread, cdf, False, mean, var)
+        odds = searched_quantiles(levels, mean, spread, self._cdf, False, mean, var)
         return scipy.special.expit(odds).astype(f.mean.dtype, copy=False)
 
     def check_targets(self, Y, name="Y"):
@@ -221,6 +252,7 @@ class Beta(Likelihood):
         refuse(name, Y, ~((Y > 0) & (Y < 1)), "numbers between 0 and 1", advice)
 
 
-def _logs(y):
-    """Return log y and log(1 - y)."""
-    return np.log(y, dtype=np.float64), np.log1p(-y, dtype=np.float64)
+def _shares(y):
+    """Return the ``Shares`` y and 1 - y."""
+    y = y.astype(np.float64, copy=False)
+    return Shares(y, 1 - y, np.log(y), np.log1p(-y))

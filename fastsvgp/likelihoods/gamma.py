@@ -3,12 +3,16 @@
 With the shape a, E exp(-f) = exp(-mean + var / 2) and
 
     log p(y | f) = a log a - log Gamma(a) + (a - 1) log y - a (f + y exp(-f))
+                 = log(a / (2 pi)) / 2 - R(a) - log y - a e(log y - f)
+
+where the terms of the last form do not cancel; R, D and e are those of ``stirling``. With
+w = log y - mean + var / 2, the expectation of e is e(w) + var / 2, and the derivative in a is
+D(a) - e(w) - var / 2.
 
 Given f, the target is at most y if a Gamma(a) variable is at most a y exp(-f).
 """
 
 import numpy as np
-import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ..records import Marginals, leaf, record
 from ..records.typed import Number
@@ -22,10 +26,12 @@ from .base import (
     number,
     refuse,
     sum_outputs,
+    that_count,
     total,
     weighted_finite,
 )
 from .quantiles import searched_quantiles
+from .stirling import HALF_LOG_2PI, exp_remainder, log_less_digamma, remainder
 
 LARGEST = 700.0  # upper limit of logarithms: their exponentials must not overflow
 
@@ -37,22 +43,19 @@ class _GammaNoise(Likelihood):
 
     def _of_data(self, Y, f, weights, need):
         """Return the expected log density, derivatives in f, and the derivative in the shape."""
-        a, log_y = self._shape, np.log(Y, dtype=np.float64)
-        mean = f.mean.astype(np.float64, copy=False)
+        f, a, log_y = that_count(f, weights), self._shape, np.log(Y, dtype=np.float64)
+        half = 0.5 * f.var.astype(np.float64, copy=False)
+        w = log_y - f.mean + half
         with np.errstate(over="ignore"):
-            ratio = np.exp(log_y - mean + 0.5 * f.var)
-        if weights is not None:
-            ratio = np.where(weights > 0, ratio, 0)  # it can be infinite
-        ell = total(_constant(a) + (a - 1) * log_y - a * (mean + ratio), weights)
-        if not need:
-            return ell, None, None
-        with np.errstate(over="ignore"):
+            loss = exp_remainder(w) + half
+            ell = total(_constant(a) - log_y - a * loss, weights)
+            if not need:
+                return ell, None, None
             bars = (
                 weighted_finite(bar, weights, f.mean.dtype)
-                for bar in (a * (ratio - 1), -0.5 * a * ratio)
+                for bar in (a * np.expm1(w), -0.5 * a * np.exp(w))
             )
-            slope = np.log(a) + 1 - scipy.special.digamma(a) + log_y - mean - ratio
-            return ell, Marginals(*bars), total(slope, weights)
+            return ell, Marginals(*bars), total(log_less_digamma(a) - loss, weights)
 
     def predict_mean_and_var(self, f):
         mean, spread, square = log_normal_moments(f.mean, f.var)
@@ -64,18 +67,20 @@ class _GammaNoise(Likelihood):
         return sum_outputs(by_chunks(self._log_density, f.mean, CHUNK // 8, Y, f.mean, f.var))
 
     def _log_density(self, y, mean, var):
+        # of u = f - mean: the digits of a large mean would be lost in f - log y
         a, log_y = self._shape, np.log(y, dtype=np.float64)
+        centre = log_y - mean
 
-        def ratio(f):
-            return np.exp(np.minimum(log_y - f, LARGEST))
+        def above(u):
+            return np.minimum(centre - u, LARGEST)
 
-        def log_p(f):
-            return a * (log_y - f - ratio(f))
+        def log_p(u):
+            return -a * exp_remainder(above(u))
 
-        def slopes(f):
-            return a * (ratio(f) - 1), a * ratio(f)
+        def slopes(u):
+            return a * np.expm1(above(u)), a * np.exp(above(u))
 
-        return _constant(a) - log_y + log_average(log_p, slopes, log_y, mean, var)
+        return _constant(a) - log_y + log_average(log_p, slopes, centre, 0 * centre, var)
 
     def predict_cdf(self, Y, f):
         def part(y, mean, var):
@@ -86,12 +91,12 @@ class _GammaNoise(Likelihood):
 
     def _cdf_of_log(self, log_y, mean, var):
         a = self._shape + np.zeros(1, like=mean)
-        return chance_below(log_gamma_law(a, log_y + np.log(a)), mean, var)
+        return chance_below(log_gamma_law(a, log_y), mean, var)
 
     def predict_quantiles(self, levels, f):
         a = self._shape
         mean, var = (x.astype(np.float64, copy=False) for x in (f.mean, f.var))
-        centre = mean + (scipy.special.digamma(a) - np.log(a))
+        centre = mean - log_less_digamma(a)
         spread = var + 1 / a + 1 / (a * a)  # above the variance of log G
         logs = searched_quantiles(levels, centre, spread, self._cdf_of_log, False, mean, var)
         with np.errstate(over="ignore"):
@@ -107,8 +112,8 @@ class _GammaNoise(Likelihood):
 class Gamma(_GammaNoise):
     """y > 0 with mean exp(f) and variance exp(2 f) / shape.
 
-    The expected log density is in closed form. The error of the predictive log density is 1e-9,
-    that of the distribution function 1e-12.
+    The expected log density is in closed form. For shapes up to 1e14 the error of the predictive
+    log density is 1e-9, that of the distribution function 1e-11.
 
     Parameters
     ----------
@@ -150,5 +155,5 @@ class Exponential(_GammaNoise):
 
 
 def _constant(a):
-    """Return a log a - log Gamma(a)."""
-    return a * np.log(a) - scipy.special.gammaln(a)
+    """Return a log a - a - log Gamma(a)."""
+    return 0.5 * np.log(a) - HALF_LOG_2PI - remainder(a)

@@ -1,9 +1,18 @@
-"""Poisson likelihood of counts."""
+"""Poisson likelihood of counts.
+
+With the rate c exp(f) and u = f + log(c) - log(y),
+
+    log p(y | f) = -log(2 pi y) / 2 - R(y) - y e(u)    for y > 0,    and -c exp(f) for y = 0
+
+where the terms do not cancel for large counts; R and e are those of ``stirling``. With
+w = E u + var / 2, the expectation of e is e(w) + var / 2.
+"""
 
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ..records import Marginals, record, static
+from .averages import log_normal_moments
 from .base import (
     CHUNK,
     NODES,
@@ -15,10 +24,12 @@ from .base import (
     refuse_all_but_counts,
     refuse_in_column,
     sum_outputs,
+    that_count,
     total,
     weighted,
 )
 from .quantiles import count_quantiles
+from .stirling import exp_remainder, gamma_chance, poisson_constant
 
 COLUMN = "column"  # an exposure that is a column of Y
 LOST = 30.0  # the predictive rule ends where its integrand has fallen by exp(-30)
@@ -39,7 +50,7 @@ class Poisson(Likelihood):
 
     The predictive log density is a trapezoidal rule of 2 ``num_nodes`` + 1 nodes around the mode of
     the integrand, densest where the rate sets in. With ``num_nodes=20`` its error is 1e-9 (a
-    relative 1e-13 for densities below exp(-1e4)) for any mean, counts up to 1e5 and marginal
+    relative 1e-13 for densities below exp(-1e4)) for any mean, counts up to 1e15 and marginal
     variances up to 100. It is 1e-8 at variance 300 and 1e-6 at 1,000.
 
     Parameters
@@ -71,41 +82,29 @@ class Poisson(Likelihood):
     def target_columns(self):
         return columns_of_counts(self)
 
-    def _rate(self, mean, var):
-        with np.errstate(over="ignore"):
-            return unit_exposure(self) * np.exp(mean.astype(np.float64, copy=False) + 0.5 * var)
-
     def _log_exposure(self):
         return float(np.log(unit_exposure(self)))
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        # E[y (f + log c) - c exp(f) - log y!] with E exp(f) = exp(mean + var / 2)
-        Y, mean = counts_and_means(self, Y, f)
-        rate, dtype = self._rate(mean, f.var), f.mean.dtype
-        if weights is not None:
-            rate = np.where(weights > 0, rate, 0)  # the rate can be infinite
-        ell = total(
-            Y * (mean + self._log_exposure()) - rate - scipy.special.gammaln(Y + 1.0),
-            weights,
-        )
+        f, dtype = that_count(f, weights), f.mean.dtype
+        y, mean = counts_and_means(self, Y, f)
+        mean = mean + self._log_exposure()
+        log_density, rate = expected_log_density(y, mean, f.var)
+        ell = total(log_density, weights)
         if not need:
             return ell, None, None
         with np.errstate(over="ignore"):
             bars = (
-                weighted(bar, weights).astype(dtype, copy=False) for bar in (Y - rate, -0.5 * rate)
+                weighted(bar, weights).astype(dtype, copy=False) for bar in (y - rate, -0.5 * rate)
             )
             return ell, Marginals(*bars), self
 
     def predict_mean_and_var(self, f):
-        # var y = E rate + var rate, with var rate = c^2 exp(2 mean + var) (exp(var) - 1).
-        # Logarithms avoid inf * 0
-        rate, var = self._rate(f.mean, f.var), f.var.astype(np.float64, copy=False)
-        doubled = 2 * (f.mean + self._log_exposure()) + 2 * var
+        # var y = E rate + var rate
+        mean = f.mean.astype(np.float64, copy=False) + self._log_exposure()
+        rate, spread, _ = log_normal_moments(mean, f.var)
         with np.errstate(over="ignore"):
-            spread = np.exp(doubled + np.log(np.maximum(-np.expm1(-var), SMALLEST)))
-            return rate.astype(f.mean.dtype, copy=False), (rate + spread).astype(
-                f.mean.dtype, copy=False
-            )
+            return tuple(x.astype(f.mean.dtype, copy=False) for x in (rate, rate + spread))
 
     def predict_log_density(self, Y, f):
         y, mean = counts_and_means(self, Y, f)
@@ -116,18 +115,16 @@ class Poisson(Likelihood):
         # f = mean + d solves y - rate = d / v, that is d = v y - w with w + log w = log(c v) + mean
         # + v y (Wright's omega). The first derivative is zero at the mode, so
         #   h(f + x) = h(f) - fall(x),   fall(x) = x^2 / (2 v) + rate (exp(x) - 1 - x).
-        y, mean, v = (
-            y.astype(np.float64),
-            mean.astype(np.float64),
-            np.maximum(var, SMALLEST, dtype=np.float64),
-        )
+        v = np.maximum(var, SMALLEST, dtype=np.float64)
         log_rate = mean + self._log_exposure()
-        d = v * y - wright_omega(np.log(v) + log_rate + v * y)
+        w = wright_omega(np.log(v) + log_rate + v * y)
+        # a large w keeps its digits in log w = log(rate v), a small one in v y - w
+        d = np.where(w > 1, np.log(np.maximum(w, 1) / v) - log_rate, v * y - w)
         rate = np.exp(log_rate + d)
-        d += (y - rate - d / v) / (rate + 1 / v)  # one Newton step restores digits lost in d
+        d += (y - rate - d / v) / (rate + 1 / v)  # a Newton step
         log_rate += d
         rate = np.exp(log_rate)
-        peak = y * log_rate - rate - scipy.special.gammaln(y + 1) - 0.5 * d * d / v
+        peak = poisson_constant(y) - _loss(y, log_rate, rate) - 0.5 * d * d / v
         return peak + _log_mass(v, rate, self.num_nodes) - 0.5 * np.log(2 * np.pi * v)
 
     def predict_cdf(self, Y, f):
@@ -142,11 +139,8 @@ class Poisson(Likelihood):
         # independent smooth variables of widths (k + 1)^(-1/2) and sd(f). The trapezoidal rule runs
         # over f where f is much the narrower, so that the integrand is smooth. Elsewhere it runs
         # over log G, for which the integrand is cheaper.
-        k = np.maximum(y.astype(np.float64), 0)
-        x, sd = (
-            self._log_exposure() + mean.astype(np.float64),
-            np.sqrt(var, dtype=np.float64),
-        )
+        k, mean = np.maximum(np.floor(y), 0).astype(np.float64), mean.astype(np.float64)
+        x, sd = self._log_exposure() + mean, np.sqrt(var, dtype=np.float64)
         narrow, p = sd * np.sqrt(k + 1) <= 1 / 3, np.empty(x.shape, like=x)
         for where, rule in ((narrow, _over_rates), (~narrow, _over_gammas)):
             at = np.argwhere(where)[:, 0]
@@ -185,10 +179,26 @@ def unit_exposure(likelihood):
 
 
 def counts_and_means(likelihood, Y, f):
-    """Return counts, and the means of f; with a column of exposures their logarithms are added."""
-    if not _in_column(likelihood.exposure):
-        return Y, f.mean
-    return Y[0], np.add(f.mean, np.log(Y[1]), dtype=np.float64)
+    """Return counts and the means of f in float64; the logarithms of a column of exposures added.
+
+    A count of a million has no digits to spare in float32, and its products with f have none.
+    """
+    Y, mean = as_targets(Y, np.float64), f.mean.astype(np.float64, copy=False)
+    return (Y[0], mean + np.log(Y[1])) if _in_column(likelihood.exposure) else (Y, mean)
+
+
+def expected_log_density(y, mean, var):
+    """Return E log p(y | f) per datum, and E rate, of log rates N(mean, var); in float64."""
+    half = 0.5 * var.astype(np.float64, copy=False)
+    with np.errstate(over="ignore"):
+        rate = np.exp(mean + half)
+        return poisson_constant(y) - _loss(y, mean + half, rate) - y * half, rate
+
+
+def _loss(y, log_rate, rate):
+    """Return rate - y - y log(rate / y), and ``rate`` for y = 0."""
+    some = np.maximum(y, 1)
+    return np.where(y > 0, some * exp_remainder(log_rate - np.log(some)), rate)
 
 
 def check_counts(likelihood, Y, name, kind):
@@ -268,8 +278,8 @@ def _over_rates(a, x, sd):
     """P(G > exp(x + sd z)), G ~ Gamma(a), z ~ N(0, 1), by nodes of z; for sd <= a^(-1/2) / 3."""
     z = (0.7 * (np.arange(23, like=x) - 11))[:, None]
     weight = np.exp(-0.5 * z * z)
-    with np.errstate(over="ignore"):
-        return (weight * scipy.special.gammaincc(a, np.exp(x + sd * z))).sum(axis=0) / weight.sum()
+    chance = gamma_chance(a, x + sd * z - np.log(a), above=True)
+    return (weight * chance).sum(axis=0) / weight.sum()
 
 
 def _over_gammas(a, x, sd):
@@ -279,5 +289,5 @@ def _over_gammas(a, x, sd):
     """
     top, bottom = np.log1p(8 / np.sqrt(a) + 32 / a), -32 / (a + 0.5) - 8 / np.sqrt(a + 0.5)
     u = bottom + (top - bottom) * (np.arange(112, like=x) / 111)[:, None]
-    weight = np.exp(a * (u - np.expm1(u)))
+    weight = np.exp(-a * exp_remainder(u))
     return (weight * scipy.special.ndtr((np.log(a) + u - x) / sd)).sum(axis=0) / weight.sum(axis=0)

@@ -120,13 +120,14 @@ def _smallest_count(level, mean, var, log_exposure, cdf):
     # above. Half the level for each, and Bernstein's bounds on Poisson tails, give the bracket
     # F(low) < level <= F(high).
     sd = np.sqrt(var, dtype=np.float64)
-    least, most = -math.log(level / 2), -math.log((1 - level) / 2)
+    below = max(level / 2, SMALLEST)
+    least, most = -math.log(below), -math.log((1 - level) / 2)
 
     def rate(z):
         with np.errstate(over="ignore"):
             return np.exp(log_exposure + mean + sd * float(z))
 
-    a, b = rate(scipy.special.ndtri(level / 2)), rate(-scipy.special.ndtri((1 - level) / 2))
+    a, b = rate(scipy.special.ndtri(below)), rate(-scipy.special.ndtri((1 - level) / 2))
     fine = b < 2.0**51
     a, b = np.where(fine, a, 0), np.where(fine, b, 0)
     low = np.maximum(np.floor(a - np.sqrt(2 * least * a)) - 1, -1)

@@ -24,10 +24,10 @@ from .base import (
     weighted,
 )
 from .quantiles import HUGE, symmetric_quantiles
+from .stirling import exp_remainder, remainder
 from .wide import expectation
 
 MAX_DF = 1e100  # upper limit of ``df``: larger values give the same results in float64
-SERIES_FROM = 32  # from here four terms of the series for the gamma function are exact in float64
 NODES_AT_ONCE = 1024  # nodes of the predictive rule per chunk
 
 
@@ -148,12 +148,12 @@ class StudentT(Likelihood):
             u = top - step * np.arange(first, min(count, first + NODES_AT_ONCE), like=mean)[:, None]
             T = var + scale * scale * np.exp(-u)
             total = np.logaddexp(
-                total, log_sum_exp(-a * _exp_remainder(u) - 0.5 * (np.log(T) + square / T))
+                total, log_sum_exp(-a * exp_remainder(u) - 0.5 * (np.log(T) + square / T))
             )
         # a log(a) - a - log Gamma(a) = log(a / (2 pi)) / 2 - remainder; the normal density adds a
         # factor of 1 / sqrt(2 pi)
         return total + (
-            math.log(step) + 0.5 * math.log(a) - math.log(2 * math.pi) - _stirling_remainder(a)
+            math.log(step) + 0.5 * math.log(a) - math.log(2 * math.pi) - float(remainder(a))
         )
 
     def predict_cdf(self, Y, f):
@@ -187,7 +187,7 @@ class StudentT(Likelihood):
             bottom = max(bottom, -math.sqrt(120 / a))
         step = 0.3 / float(np.sqrt(1 + 0.25 * a))
         u = top - step * np.arange(2 + int((top - bottom) / step), like=r)[:, None]
-        weight = np.exp(-a * _exp_remainder(u))
+        weight = np.exp(-a * exp_remainder(u))
         if a < 8:
             weight *= step * float(np.exp(a * np.log(a) - a - math.lgamma(a)))
         else:
@@ -200,21 +200,4 @@ class StudentT(Likelihood):
 
 def _log_ratio(a):
     """log Gamma(a + 1/2) - log Gamma(a) - log(a) / 2; it is -1 / (8 a) + ... for large a."""
-    if a < SERIES_FROM:
-        return math.lgamma(a + 0.5) - math.lgamma(a) - 0.5 * math.log(a)
-    x = 1 / a
-    return -x / 8 + x**3 / 192 - x**5 / 640 + 17 * x**7 / 14336
-
-
-def _stirling_remainder(a):
-    """log Gamma(a) - ((a - 1/2) log(a) - a + log(2 pi) / 2)."""
-    if a < SERIES_FROM:
-        return math.lgamma(a) - ((a - 0.5) * math.log(a) - a + 0.5 * math.log(2 * math.pi))
-    x = 1 / a
-    return x / 12 - x**3 / 360 + x**5 / 1260 - x**7 / 1680
-
-
-def _exp_remainder(u):
-    """exp(u) - 1 - u; a series near 0 avoids cancellation."""
-    series = 0.5 * u * u * (1 + u / 3 * (1 + u / 4 * (1 + u / 5 * (1 + u / 6 * (1 + u / 7)))))
-    return np.where(np.absolute(u) < 0.02, series, np.expm1(u) - u)
+    return a * math.log1p(0.5 / a) - 0.5 + float(remainder(a + 0.5) - remainder(a))

@@ -210,6 +210,25 @@ def test_whole_weights_are_repeated_data(name, shape, rng):
 
 
 @each
+@pytest.mark.parametrize("mean", [-1e4, -750.0, 750.0, 1e4])
+@pytest.mark.parametrize("var", [0.0, 1.0, 1e4])
+def test_functions_of_weight_zero_do_not_count(name, mean, var, rng):
+    """Also where the expectation of an exponential is infinite there."""
+    likelihood, Y, f = problem(name, rng, (9,))
+    far = np.arange(9) % 2 == 1
+    w = np.where(far, 0.0, 1.5)
+    wild = Marginals(np.where(far, mean, f.mean), np.where(far, var, f.var))
+    ell, f_bar, own = likelihood.expected_log_prob(Y, wild, weights=w)
+    due, due_bar, due_own = likelihood.expected_log_prob(Y, f, weights=w)
+    assert ell == pytest.approx(due, rel=1e-13)
+    for one, other in ((f_bar.mean, due_bar.mean), (f_bar.var, due_bar.var)):
+        assert (one[..., far] == 0).all()
+        np.testing.assert_allclose(one, other, rtol=1e-13)
+    for (path, _, one), (_, _, other) in zip(leaves(own), leaves(due_own), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, err_msg=path)
+
+
+@each
 def test_strides_and_read_only_inputs(name, rng):
     likelihood, Y, f = problem(name, rng, (3, 34))
     thin, dense = (

@@ -4,8 +4,17 @@ With g the logarithm of the link and R(m) = E g(f) under N(m, var), which is a q
 
     E log p(y | f) = log C(n, y) + y R(mean) + (n - y) R(-mean)
 
+Its terms cancel for many trials. With p = y / n and C the largest log density, which is
+log Binomial(y; n, p),
+
+    log p(y | f) = C + y log(g(f) / p) + (n - y) log(g(-f) / (1 - p))
+
 Given f, y is at most k if a Beta(k + 1, n - k) variable exceeds the probability of a success.
 """
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
@@ -26,9 +35,59 @@ from ..base import (
     weighted,
 )
 from ..bernoulli import BernoulliLogit, BernoulliProbit
+from ..stirling import (
+    binomial_constant,
+    log_binomial,
+    log_logistic,
+    logistic_slopes,
+    normal_shares,
+    shares_of,
+)
 from ..wide import expectation
 
-LINKS = {"logit": (BernoulliLogit(), log_odds_law), "probit": (BernoulliProbit(), probit_law)}
+ROOT_HALF, ROOT_2_PI = 0.5**0.5, (2 / np.pi) ** 0.5
+
+
+class Link(NamedTuple):
+    """What depends on the link g; y successes and z failures."""
+
+    of_one: Likelihood  # of one trial
+    law: Callable  # of the variable T in P(f < T)
+    log_p: Callable  # (y, z) -> the log density of f, less its largest value
+    slopes: Callable  # (y, z, f) -> the first derivative of log p(y | f), and the second, negated
+    inverse: Callable  # of g
+    edge: Callable  # n -> least distance in f over which the log density of n trials changes
+
+
+def _probit_slopes(y, z, f):
+    # phi(f) / Phi(f) and phi(f) / Phi(-f)
+    up, down = (ROOT_2_PI / scipy.special.erfcx(s * ROOT_HALF * f) for s in (-1, 1))
+    return y * up - z * down, np.maximum(y * up * (up + f) + z * down * (down - f), 0)
+
+
+def _probit_edge(n):
+    """Return the width of the edge of Phi(f)^n, which is at Phi(-f) = 1 / n."""
+    return 1 / np.maximum(1, -scipy.special.ndtri(0.5 / n))
+
+
+LINKS = {
+    "logit": Link(
+        BernoulliLogit(),
+        log_odds_law,
+        log_logistic,
+        logistic_slopes,
+        lambda p: scipy.special.logit(p),
+        lambda n: 1.0,
+    ),
+    "probit": Link(
+        BernoulliProbit(),
+        probit_law,
+        lambda y, z: log_binomial(y, z, normal_shares),
+        _probit_slopes,
+        lambda p: scipy.special.ndtri(p),
+        _probit_edge,
+    ),
+}
 
 
 @record
@@ -38,7 +97,8 @@ class Binomial(Likelihood):
     Y is (N, 2), or (N, P, 2) for P outputs. One trial of each datum is ``BernoulliLogit`` or
     ``BernoulliProbit``, and predictions of y are those of one trial. The expected log density is a
     quadrature rule, with the error of these likelihoods times the number of trials. Predictions do
-    not use it: the error of their log density is 1e-9, that of the distribution function 1e-12.
+    not use it: for up to 1e9 trials the error of their log density is 1e-9, that of the
+    distribution function 1e-11.
 
     Parameters
     ----------
@@ -66,12 +126,14 @@ class Binomial(Likelihood):
     unit_columns = (1.0,)
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        y, n = Y.astype(np.float64, copy=False)
-        mean, var, dtype = f.mean, f.var, f.mean.dtype
-        link, _ = LINKS[self.link]
+        y, n = as_targets(Y, np.float64)
+        dtype, (mean, var) = f.mean.dtype, (x.astype(np.float64) for x in (f.mean, f.var))
+        link = LINKS[self.link].of_one
         R, R_m, R_v = expectation(link.link, mean, var, self.num_nodes, need)
         L, L_m, L_v = expectation(link.link, -mean, var, self.num_nodes, need)
-        ell = total(_log_choices(y, n) + y * R + (n - y) * L, weights)
+        p = shares_of(y, n - y)
+        loss = y * (R - p.log_one) + (n - y) * (L - p.log_two)
+        ell = total(binomial_constant(y, n - y) + loss, weights)
         if not need:
             return ell, None, None
         bars = (
@@ -81,14 +143,23 @@ class Binomial(Likelihood):
         return ell, Marginals(*bars), self
 
     def predict_mean_and_var(self, f):
-        return LINKS[self.link][0].predict_mean_and_var(f)
+        return LINKS[self.link].of_one.predict_mean_and_var(f)
 
     def predict_log_density(self, Y, f):
-        log_density = _logit_density if self.link == "logit" else _probit_density
-        return sum_outputs(by_chunks(log_density, f.mean, CHUNK // 8, *Y, f.mean, f.var))
+        link = LINKS[self.link]
+
+        def part(y, n, mean, var):
+            y, n = (x.astype(np.float64, copy=False) for x in (y, n))
+            z, peak = n - y, link.inverse(y / n)
+            log_p = link.log_p(y, z)
+            slopes = functools.partial(link.slopes, y, z)
+            average = log_average(log_p, slopes, peak, mean, var, link.edge(n))
+            return binomial_constant(y, z) + average
+
+        return sum_outputs(by_chunks(part, f.mean, CHUNK // 8, *Y, f.mean, f.var))
 
     def predict_cdf(self, Y, f):
-        law = LINKS[self.link][1]
+        law = LINKS[self.link].law
 
         def part(y, n, mean, var):
             k, n = (x.astype(np.float64, copy=False) for x in (np.floor(y), n))
@@ -118,38 +189,3 @@ class Binomial(Likelihood):
         refuse_all_but_counts(name, Y, "Binomial", (0, "y"))
         advice = "A datum has at most as many successes as trials; the columns are y, trials"
         refuse_in_column(name, Y, (0, "y"), Y[0] > Y[1], "counts of at most its trials", advice)
-
-
-def _log_choices(y, n):
-    log_gamma = scipy.special.gammaln
-    return log_gamma(n + 1.0) - log_gamma(y + 1.0) - log_gamma(n - y + 1.0)
-
-
-def _logit_density(y, n, mean, var):
-    y, n = (x.astype(np.float64, copy=False) for x in (y, n))
-    expit = scipy.special.expit
-
-    def log_p(f):
-        return y * f - n * np.logaddexp(0, f)
-
-    def slopes(f):
-        return y - n * expit(f), n * expit(f) * expit(-f)
-
-    peak = scipy.special.logit(y / n)
-    return _log_choices(y, n) + log_average(log_p, slopes, peak, mean, var)
-
-
-def _probit_density(y, n, mean, var):
-    y, n = (x.astype(np.float64, copy=False) for x in (y, n))
-    log_ndtr = scipy.special.log_ndtr
-
-    def log_p(f):
-        return y * log_ndtr(f) + (n - y) * log_ndtr(-f)
-
-    def slopes(f):
-        up, down = (np.exp(-0.5 * f * f - log_ndtr(s * f)) / np.sqrt(2 * np.pi) for s in (1, -1))
-        bend = y * up * (up + f) + (n - y) * down * (down - f)
-        return y * up - (n - y) * down, np.maximum(bend, 0)
-
-    peak = scipy.special.ndtri(y / n)
-    return _log_choices(y, n) + log_average(log_p, slopes, peak, mean, var)

@@ -10,7 +10,6 @@ dg/dp = (1 - exp(-lambda)) / D.
 """
 
 import numpy as np
-import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ... import kernels
 from ...records import Marginals, leaf, record, static
@@ -23,10 +22,11 @@ from ..base import (
     number,
     refuse_all_but_counts,
     sum_outputs,
+    that_count,
     total,
     weighted_finite,
 )
-from ..poisson import Poisson
+from ..poisson import Poisson, counts_and_means, expected_log_density
 from ..wide import NODES as FEW, Feature, averages, merged, none_wide
 
 LARGEST = 700.0  # upper limit of log rates: their exponentials must not overflow
@@ -82,21 +82,18 @@ class ZeroInflatedPoisson(Likelihood):
         return Poisson(num_nodes=self.num_nodes or FEW)
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        dtype, zero, (p, _, log_rest) = f.mean.dtype, Y == 0, self._shares()
+        f, dtype, (p, _, log_rest) = that_count(f, weights), f.mean.dtype, self._shares()
+        y, mean = counts_and_means(self._poisson(), Y, f)
+        zero = y == 0
         found = self._at_zero(zero, f, need)
-        mean = f.mean.astype(np.float64, copy=False)
-        with np.errstate(over="ignore"):
-            expected = np.where(zero, 0, np.exp(mean + 0.5 * f.var))
-        if weights is not None:
-            expected = np.where(weights > 0, expected, 0)  # it can be infinite
-        positive = log_rest + Y * mean - expected - scipy.special.gammaln(Y + 1.0)
-        ell = total(np.where(zero, found[0], positive), weights)
+        positive, expected = expected_log_density(y, mean, f.var)
+        ell = total(np.where(zero, found[0], log_rest + positive), weights)
         if not need:
             return ell, None, None
         mean_bar, var_bar, of_p = found[1:]
         bars = (
             weighted_finite(np.where(zero, at_zero, above), weights, dtype)
-            for at_zero, above in ((mean_bar, Y - expected), (var_bar, -0.5 * expected))
+            for at_zero, above in ((mean_bar, y - expected), (var_bar, -0.5 * expected))
         )
         p_bar = total(np.where(zero, of_p, -1 / (1 - p)), weights)
         own = ZeroInflatedPoisson(in_dtype(p_bar, dtype), num_nodes=self.num_nodes)
@@ -158,11 +155,14 @@ class ZeroInflatedPoisson(Likelihood):
 
     def predict_quantiles(self, levels, f):
         # P(y <= k) = p + (1 - p) F(k) reaches a level where F reaches (level - p) / (1 - p)
+        # or fails to with (1 - level) / (1 - p); the smaller one keeps its digits
         p = float(number(self.probability))
         out = np.zeros((len(levels), *f.mean.shape), f.mean.dtype, like=f.mean)
         for k, level in enumerate(levels):
             if level > p:
-                (out[k],) = self._poisson().predict_quantiles([(level - p) / (1 - p)], f)
+                reached, missed = (level - p) / (1 - p), (1 - level) / (1 - p)
+                reached = reached if reached < 0.5 else 1 - missed
+                (out[k],) = self._poisson().predict_quantiles([reached], f)
         return out
 
     def check_targets(self, Y, name="Y"):

@@ -13,7 +13,9 @@ stay in cache.
 
 Predictions. log p is smooth in f and h, but p need not be: a count of 1,000 has a relative standard
 deviation of at least 0.03, which is its width in a log mean f. Trapezoidal rules with steps of that
-width, times a constant below 1, converge geometrically.
+width, times a constant below 1, converge geometrically. If q(f) is much wider than p, the nodes are
+c + width sinh(u) at equal distances of u, with c where p is largest: their number grows with the
+logarithm of the ratio.
 """
 
 import functools
@@ -30,6 +32,7 @@ from ..base import (
     ON_DEVICE,
     SMALLEST,
     Likelihood,
+    as_targets,
     by_chunks,
     sum_outputs,
     total,
@@ -46,6 +49,10 @@ SPREAD = 1e-3  # relative width of the bracket around a quantile by the rough ru
 WIDTH = 0.7  # of a density as a function of log scale or log dispersion
 FAR = 4.0  # standard deviations of h at which the width in f is evaluated
 MOST_NODES = 2**11
+# a width below this share of the standard deviation of f takes the nodes c + width sinh(u), at
+# this share of the ordinary steps
+CROWDED, STEP_OF_SINH = 0.05, 0.17
+BISECTIONS = 60  # of the interval of q(f): they find c
 
 
 class TwoLatents(Likelihood):
@@ -97,7 +104,8 @@ class TwoLatents(Likelihood):
         """Distance (N,) in f over which p(Y | f, h) varies: the steps of predictions follow it.
 
         Write it if p(Y | f, h) can be narrower than 0.7 in f, such as a gamma density of large
-        shape. ``Y`` and ``h`` are (N,).
+        shape. ``Y`` and ``h`` are (N,). Where it is below a twentieth of the standard deviation of
+        f, nodes crowd around the f at which p(Y | f, h) is largest for the mean of h.
         """
         return WIDTH + 0.0 * h
 
@@ -166,6 +174,7 @@ class TwoLatents(Likelihood):
         """
         (m, g), (v, u) = f.mean, f.var
         out = np.empty((count, m.size), like=m)
+        targets = (as_targets(y, np.float64) for y in targets)
         rows, num = [np.ravel(array) for array in (m, v, g, u, *targets)], int(self.num_nodes)
         weights = constant_like(m, _weights, num)
 
@@ -194,6 +203,8 @@ class TwoLatents(Likelihood):
         return searched_quantiles([level], mean, var, cdf, self.counts, *f.mean, *f.var)[0]
 
     def _cdf(self, Y, f, rule):
+        Y = np.floor(Y) if self.counts else Y
+
         def average(log_w, F, H, y):
             return (np.exp(log_w) * self.conditional_cdf(y, F, H)).sum(axis=(0, 1))
 
@@ -203,20 +214,44 @@ class TwoLatents(Likelihood):
         """Apply ``function(log_weights, F, H, Y)`` to chunks, with the nodes of predictions."""
 
         def part(y, m, v, g, u):
+            m, g = (x.astype(np.float64, copy=False) for x in (m, g))
             sd, sd_h = (np.sqrt(np.maximum(x, SMALLEST, dtype=np.float64)) for x in (v, u))
             width = np.minimum(*(self.width(y, g + shift * sd_h) for shift in (-FAR, FAR)))
-            width = np.minimum(width, WIDTH)
-            (z, log_w), (z_h, log_w_h) = (
-                _trapezoid(widths, *rule) for widths in (width / sd, WIDTH / sd_h)
-            )
-            F, H = (m + sd * z)[:, None], (g + sd_h * z_h)[None]
-            return function(log_w[:, None] + log_w_h, F, H, y)
+            width, out = np.minimum(width, WIDTH) / sd, np.empty(m.shape, like=sd)
+            wide = width < CROWDED
+            for where, nodes in ((~wide, _trapezoid), (wide, self._crowded)):
+                at = np.argwhere(where)[:, 0]
+                if at.size:
+                    *row, s, s_h, w = (x[at] for x in (y, m, g, sd, sd_h, width))
+                    y_at, m_at, g_at = row
+                    z, log_w = nodes(w, *rule, *row, s)
+                    z_h, log_w_h = _trapezoid(WIDTH / s_h, *rule)
+                    F, H = (m_at + s * z)[:, None], (g_at + s_h * z_h)[None]
+                    out[at] = function(log_w[:, None] + log_w_h, F, H, y_at)
+            return out
 
         (m, g), (v, u) = f.mean, f.var
-        return by_chunks(part, m, ROWS, Y, m, v, g, u)
+        return by_chunks(part, m, ROWS, as_targets(Y, np.float64), m, v, g, u)
+
+    def _crowded(self, widths, step, ends, y, m, g, sd):
+        """Return as ``_trapezoid`` the rules whose nodes crowd where log p(y | f, g) is largest."""
+        low, high = (0 * sd + sign * ends for sign in (-1, 1))
+        for _ in range(BISECTIONS):
+            z = 0.5 * (low + high)
+            with np.errstate(all="ignore"):  # the density of a target far out can be 0
+                slope = self.log_density(y, (m + sd * z)[None, None], g[None, None])[1]
+            rises = np.broadcast_to(slope, (1, 1, z.size))[0, 0] > 0
+            low, high = np.where(rises, z, low), np.where(rises, high, z)
+        low, high = (np.arcsinh((sign * ends - z) / widths) for sign in (-1, 1))
+        # on a device this copies to the host
+        last = 1 + int(float((high - low).max()) / (STEP_OF_SINH * step))
+        u = low + (high - low) * (np.arange(last + 1, like=sd) / last)[:, None]
+        nodes = z + widths * np.sinh(u)
+        log_w = np.log(np.cosh(u)) - 0.5 * nodes * nodes
+        return nodes, log_w - np.log(np.exp(log_w).sum(axis=0))
 
 
-def _trapezoid(widths, step, ends):
+def _trapezoid(widths, step, ends, *_):
     """Return nodes (k, n) of trapezoidal rules for N(0, 1) and the logs of their weights.
 
     ``widths`` (n,) are those of the functions. All rules have as many nodes as the longest; those

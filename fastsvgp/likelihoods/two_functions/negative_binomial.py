@@ -24,15 +24,15 @@ import scipy  # submodules load at first use; importing scipy.special takes long
 
 from ...records import record, static
 from ...runtime.deferred_checks import on_device
+from ..averages import beta_survival, log_normal_moments
 from ..base import refuse_all_but_counts
+from ..stirling import series
 from .base import TwoLatents
 
 LARGEST = 300.0  # log mean and log dispersion are cut off here: no product of two overflows
 MOST = 35.0  # limit of the log dispersion in distribution functions: Poisson counts in float64
 NEGLIGIBLE = 40.0  # -log of a probability that counts as 0
-SHIFT = 8  # from here on six terms of the series are exact in float64
-# R(x) = sum_k STIRLING[k] / x^(2 k + 1)
-STIRLING = 1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360
+SHIFT = 8  # from here on the series has an absolute error of 1e-14
 
 
 @record
@@ -97,8 +97,7 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
         # var y = E mu + E mu^2 (1 + exp(-h)) - (E mu)^2
         (m, g), (v, u) = (x.astype(np.float64, copy=False) for x in (f.mean, f.var))
         with np.errstate(over="ignore"):
-            mean = np.exp(m + 0.5 * v)
-            spread = np.exp(np.log(np.maximum(np.expm1(v), 1e-300)) + 2 * m + v)
+            mean, spread, _ = log_normal_moments(m, v)
             var = mean + spread + np.exp(2 * (m + v) + 0.5 * u - g)
             return tuple(x.astype(f.mean.dtype, copy=False) for x in (mean, var))
 
@@ -113,15 +112,15 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
         f, h = np.clip(f, -LARGEST, LARGEST), np.clip(h, -LARGEST, MOST)
         a, k = np.exp(h), np.maximum(np.floor(Y), 0)
         log_k = np.log(np.maximum(k, 1))
-        ratio = np.exp(f) / a
-        D = (k + a) * (np.log1p(ratio) - np.log1p(k / a)) - k * (f - log_k)
-        out = np.where((k > 0) & (f < log_k), 1.0, 0.0 * ratio)
+        t = f - h  # log odds
+        D = (k + a) * (np.log1p(np.exp(t)) - np.log1p(k / a)) - k * (f - log_k)
+        out = np.where((k > 0) & (f < log_k), 1.0, 0.0 * t)
         if on_device(D):  # choosing entries would wait for it
-            inside = 1 - scipy.special.betainc(k + 1, a, ratio / (1 + ratio))
-            return np.where(Y < 0, 0, np.where(D < NEGLIGIBLE, inside, out))
+            out = np.where(D < NEGLIGIBLE, beta_survival(t, k + 1, a), out)
+            return np.where(Y < 0, 0, out)
         at = np.argwhere(D.reshape(-1) < NEGLIGIBLE)[:, 0]
-        k, a, ratio = (np.broadcast_to(x, D.shape).reshape(-1)[at] for x in (k, a, ratio))
-        out.reshape(-1)[at] = 1 - scipy.special.betainc(k + 1, a, ratio / (1 + ratio))
+        k, a, t = (np.broadcast_to(x, D.shape).reshape(-1)[at] for x in (k, a, t))
+        out.reshape(-1)[at] = beta_survival(t, k + 1, a)
         return np.where(Y < 0, 0, out)
 
     def width(self, Y, h):
@@ -139,7 +138,7 @@ def _log_rising(y, a, h):
     low = a + np.arange(float(SHIFT), like=a).reshape(SHIFT, *(1,) * x.ndim)
     ratio = low / (low + y)
     grown, tail = np.log1p(y / x), (ratio / (low * low)).sum(axis=0)
-    (R_X, R_x), (slope_X, slope_x) = _stirling(np.stack([X, x]))
+    (R_X, R_x), (slope_X, slope_x) = series(np.stack([X, x]))
     A = (
         (X - 0.5) * grown
         - y
@@ -149,13 +148,3 @@ def _log_rising(y, a, h):
     )
     slope = grown - 0.5 * (1 / X - 1 / x) + (slope_X - slope_x) + y * tail
     return A, a * slope - y
-
-
-def _stirling(x):
-    """Return R(x) and R'(x)."""
-    r = 1 / x
-    r2, value, slope = r * r, 0.0, 0.0
-    for k in range(len(STIRLING) - 1, -1, -1):
-        value = value * r2 + STIRLING[k]
-        slope = slope * r2 - (2 * k + 1) * STIRLING[k]
-    return value * r, slope * r2
