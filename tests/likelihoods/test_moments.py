@@ -65,6 +65,7 @@ GIVEN = {
     "exponential": of_sizes(1.0),
     "ordinal": of_grades,
     "known_noise": of_numbers(0.3),
+    "known_noise, all of it": of_numbers(0.0),
     "censored": of_numbers(0.6),
     "beta": of_shares,
     "zero_inflated": of_zeros,
