@@ -96,4 +96,4 @@ def test_moments_are_integrals(name, var, rng):
     found, found_var = likelihood.predict_mean_and_var(f)
     np.testing.assert_allclose(found, due, rtol=1e-11, atol=1e-12)
     due_var = (weight * (spread + (mean - due) ** 2)).sum(axis=0)
-    np.testing.assert_allclose(found_var, due_var, rtol=1e-9)
+    np.testing.assert_allclose(found_var, due_var, rtol=1e-9, atol=1e-25)

@@ -204,7 +204,7 @@ def _ahead(zone):
 
 DAYS = {"year": 365.2425, "week": 7, "day": 1}
 # the inputs of a cycle; earlier versions had the last two
-PARTS = {cycle: (f"{cycle}.sin", f"{cycle}.cos") for cycle in DAYS}
+PARTS: dict[str, tuple[str, ...]] = {c: (f"{c}.sin", f"{c}.cos") for c in DAYS}
 PARTS |= {"month": ("month",), "weekday": ("weekday",)}
 
 
