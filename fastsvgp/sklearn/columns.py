@@ -116,6 +116,8 @@ def _kind_of(cell):
         return "dates or times"
     if cell is None or isinstance(cell, numbers.Real):
         return None
+    if isinstance(cell, numbers.Complex):  # NumPy would drop the imaginary part, with a warning
+        return "something else"
     try:
         float(cell)
     except ValueError:
