@@ -230,8 +230,10 @@ class Fitted:
 
     def _format(self):
         """Return the first format with all that the file holds: earlier versions can read it."""
-        if "second" in self.columns:
+        if "na" in self.columns:
             return FORMAT
+        if "second" in self.columns:
+            return 6
         return 5 if self.several else 4 if self.scale.x_map is not None else 3
 
     @classmethod
@@ -289,15 +291,20 @@ class Fitted:
             )
         return self.encoding.read(table, positions)
 
-    def read(self, path, delimiter="auto", header="auto"):
+    def table(self, path, delimiter="auto", header="auto", skip=0):
+        """Return the ``Table`` of a file in which every line below the header is a row."""
+        images, na = self.image_shape is not None, self.columns.get("na", ())
+        return read_table(path, delimiter, header, images, skip, na, whole=True)
+
+    def read(self, path, delimiter="auto", header="auto", skip=0):
         """Read inputs from a file, as ``fastsvgp predict`` does, with the encoding of training.
 
         Parameters
         ----------
         path : path-like
             Table with the columns of the training file, with or without the target.
-        delimiter, header : str
-            As ``--delimiter`` and ``--header`` on the command line.
+        delimiter, header, skip : str, str, int
+            As ``--delimiter``, ``--header`` and ``--skip`` on the command line.
 
         Returns
         -------
@@ -309,7 +316,7 @@ class Fitted:
         DataFileError, ValueError
             The file cannot be read, lacks columns, or has cells that cannot be encoded.
         """
-        table = read_table(path, delimiter, header, images=self.image_shape is not None)
+        table = self.table(path, delimiter, header, skip)
         return self.inputs(table, self.find_columns(table)[0])
 
     def find_columns(self, table):
@@ -350,10 +357,12 @@ class Fitted:
             self.columns["target"],
             self.columns["width"],
         )
-        if table.num_columns == width:
-            return inputs, target
         second = self.columns.get("second")
         both = [*listed(target), *([second["position"]] if second else [])]
+        known = width, width - len(listed(target)), width - len(both), len(inputs)
+        table = table.without_empty_end(known)
+        if table.num_columns == width:
+            return inputs, target
         for gone in (listed(target), both):
             if gone and table.num_columns == width - len(gone):
                 return [i - sum(i > t for t in gone) for i in inputs], None

@@ -22,8 +22,9 @@ from .errors import shown
 from .settings.names import COLUMNS, LIKELIHOODS, kind_of
 
 # format of the description. Format 1 has no format number and no encoding, format 2 has no dates,
-# format 3 has no maps of inputs, format 4 has one target, format 5 no second column of it
-FORMAT = 6
+# format 3 has no maps of inputs, format 4 has one target, format 5 no second column of it, format 6
+# no codes of missing values
+FORMAT = 7
 
 
 def checked_fields(kind, model, description):
@@ -226,6 +227,8 @@ def _check_columns(columns, D):
     used = [*inputs, *listed(target)]
     _require(len(inputs) == D and len(set(used)) == len(used), f"columns {columns!r:.60}")
     _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")
+    codes = columns.get("na", [])
+    _require(isinstance(codes, list) and _texts(codes, len(codes)), f"na {codes!r:.60}")
     if (second := columns.get("second")) is not None:
         there = type(second["position"]) is int and 0 <= second["position"] < width
         named = isinstance(second["name"], str) and second["option"] in COLUMNS

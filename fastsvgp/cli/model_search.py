@@ -131,12 +131,13 @@ def search_task(task, search, folder, title, origin=None):
         results = _results(task, search, found, seconds, fitted, title)
         results |= {"source": origin, "test": report.evaluate(fitted, task)}
         metrics = report.write_metrics(folder, results)
+        predicted = report.write_untargeted(say, folder, fitted, task)
         plotted, why_not = report.write_plots(
             folder, fitted, task, (), f"{found.chosen} on {title}"
         )
         page = report.write_page(folder, fitted, results, say.lines, (), plotted, why_not)
     said.scores(say, results)
-    said.files(say, [path, metrics, *plotted, page], folder, why_not)
+    said.files(say, [path, metrics, *predicted, *plotted, page], folder, why_not)
     return INTERRUPTED if found.interrupted else 0, results
 
 

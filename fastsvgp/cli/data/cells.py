@@ -2,7 +2,12 @@
 
 import re
 
+import numpy as np
+
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "."}
+# errors of spreadsheets, and NaN as C libraries of several systems write it
+MISSING |= {"#n/a", "#n/a n/a", "#na", "#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"}
+MISSING |= {"<na>", "nat", "-nan", "1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind"}
 DECIMAL_COMMAS = "these look like decimal commas: write the numbers with decimal points"
 THOUSANDS = (
     "these look like thousands separators: write 1012 for 1,012 (or 1.012, if they are decimal"
@@ -29,8 +34,50 @@ def is_name(cell):
 def commas(cells):
     """Advice about text that is numbers except for commas; None if commas do not explain it."""
     odd = [cell for cell in cells if is_name(cell)]
-    if odd and all(re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", cell) for cell in odd):
+    if odd and all(re.fullmatch(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?", cell) for cell in odd):
         return THOUSANDS
     if odd and all(cell.count(",") == 1 and is_number(cell.replace(",", ".")) for cell in odd):
         return DECIMAL_COMMAS
     return None
+
+
+def without_decimal_commas(columns):
+    """Return ``{position: cells}`` of columns of text that are numbers with decimal commas.
+
+    They are left as they are if all of their commas can be thousands separators, and beside decimal
+    points.
+    """
+    found = {
+        j: cells
+        for j, cells in enumerate(columns)
+        if commas(cells) is not None and not any("." in cell for cell in cells if is_number(cell))
+    }
+    if not any(commas(cells) == DECIMAL_COMMAS for cells in found.values()):
+        return {}
+    changed = {
+        j: [cell.replace(",", ".") if is_name(cell) else cell for cell in cells]
+        for j, cells in found.items()
+    }
+    return {j: cells for j, cells in changed.items() if not any(map(is_name, cells))}
+
+
+class Codes:
+    """Codes that mark missing values: text as it is, numbers in any notation.
+
+    ``words`` : sequence of str, as in ``--na``
+    """
+
+    def __init__(self, words):
+        self.text = set(words)
+        self.numbers = [float(word) for word in words if is_number(word)]
+
+    def blank(self, cells):
+        """Return cells, empty where one holds a code."""
+        return ["" if self._marks(cell) else cell for cell in cells] if self.text else cells
+
+    def _marks(self, cell):
+        return cell in self.text or is_number(cell) and float(cell) in self.numbers
+
+    def holes(self, values):
+        """Return an array of numbers, NaN where it holds a code."""
+        return np.where(np.isin(values, self.numbers), np.nan, values) if self.numbers else values

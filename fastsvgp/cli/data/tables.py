@@ -9,7 +9,7 @@ import itertools
 import logging
 import os
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from ... import DataFileError
 from ...recipes.scaling import LARGEST
 from ...records.persistence import DAMAGED
 from ..errors import UsageError, shown
-from .cells import commas, is_missing, is_name, is_number
-from .layout import Layout, delimiter_of, layout_of, rows_of
+from .body import note_left_out, read_rows
+from .cells import Codes, commas, is_missing, is_name, without_decimal_commas
+from .layout import Layout, delimiter_of, head_of, is_remark, layout_of, lines_of
 from .source import Source
 
 log = logging.getLogger("fastsvgp")
@@ -30,8 +31,9 @@ class Table:
 
     ``numbers`` (N, C) float64 is NaN where a cell is missing or text. ``text`` maps columns with
     text to their N cells. ``named``: whether the column names come from the file. ``target`` is the
-    ``y`` of an npz file, or None. ``image_shape`` is (H, W, C) if the rows are images, from an
-    array (N, H, W) or (N, H, W, C), with pixels row by row and channels last.
+    ``y`` of an npz file, or None. ``lines`` are the lines of the rows, or their numbers in an
+    array; None if they are all of the file. ``image_shape`` is (H, W, C) if the rows are images,
+    from an array (N, H, W) or (N, H, W, C), with pixels row by row and channels last.
     """
 
     path: str
@@ -85,12 +87,46 @@ class Table:
 
     def place(self, row):
         """Describe the place of a row in the file."""
+        return f"{'row' if self.layout is None else 'line'} {self.line_numbers()[row]}"
+
+    def line_numbers(self):
+        """Return the line of each row in a text, or its number in an array."""
+        if self.lines is not None:
+            return self.lines
         if self.layout is None:
-            return f"row {row}"
-        if self.lines is None:
-            line, _ = next(itertools.islice(rows_of(self.source, self.layout), row, None))
-            return f"line {line}"
-        return f"line {self.lines[row]}"
+            return range(self.num_rows)
+        return [line for line, _ in lines_of(self.source, self.layout)]
+
+    def without_empty_end(self, widths):
+        """Return the table without empty columns at its end, if it then has one of ``widths``."""
+        last = self.num_columns
+        while last > 1 and last not in widths and np.isnan(self.numbers[:, last - 1]).all():
+            last -= 1
+        if last not in widths or any(i >= last for i in self.text):
+            return self
+        return replace(self, numbers=self.numbers[:, :last], names=self.names[:last])
+
+    def count_lines(self):
+        """Return the numbers of lines below the header, and of blank ones between them."""
+        if self.layout is None:
+            return self.num_rows, 0
+        blank = before = 0
+        with self.source.open_text() as file:
+            for text in itertools.islice(file, self.layout.skip, None):
+                blank, before = (blank, before + 1) if not text.strip() else (blank + before, 0)
+        return sum(1 for _ in lines_of(self.source, self.layout)), blank
+
+    def part(self, rows):
+        """Return the table of some ``rows``, an array of bool (N,)."""
+        kept = np.flatnonzero(rows).tolist()
+        numbers = self.line_numbers()
+        return replace(
+            self,
+            numbers=self.numbers[rows],
+            text={i: [cells[row] for row in kept] for i, cells in self.text.items()},
+            target=None if self.target is None else self.target[rows],
+            lines=[numbers[row] for row in kept],
+        )
 
     def inputs(self, columns, optional=True, missing="error"):
         """Return columns as a finite (N, len(columns)) float64 array, or raise with advice.
@@ -133,7 +169,12 @@ class Table:
         if column in self.text:
             return self.text[column]
         if self.layout is not None:
-            return [cells[column] for _, cells in rows_of(self.source, self.layout)]
+            known = None if self.lines is None else set(self.lines)
+            return [
+                self.layout.row(cells)[column]
+                for line, cells in lines_of(self.source, self.layout)
+                if known is None or line in known
+            ]
         return [np.format_float_positional(value, trim="-") for value in self.numbers[:, column]]
 
     def first_text(self, column):
@@ -170,22 +211,15 @@ class Table:
         )
 
     def target_column(self, column):
-        """Return one column unchanged: float64 numbers, or an array of text."""
-        if column not in self.text:
-            values = self.numbers[:, column]
-            self._check_finite(values[:, None], [column])
-            return values
-        cells = self.text[column]
-        missing = next((row for row, cell in enumerate(cells) if is_missing(cell)), None)
-        if missing is not None:
-            raise DataFileError(
-                f"{self.path}, {self.place(missing)}: the target {self.names[column]!r} is missing;"
-                " fill it in or remove the row"
-            )
-        return np.array(cells)
+        """Return one column unchanged: float64 numbers, NaN if missing, or an array of text."""
+        if column in self.text:
+            return np.array(self.text[column])
+        values = self.numbers[:, column]
+        self._check_finite(values[:, None], [column], holes=True)
+        return values
 
 
-def read_table(path, delimiter="auto", header="auto", images=False):
+def read_table(path, delimiter="auto", header="auto", images=False, skip=0, na=(), whole=False):
     """Read a table of data.
 
     Parameters
@@ -200,6 +234,13 @@ def read_table(path, delimiter="auto", header="auto", images=False):
         because it holds numbers, the decision of "auto" is logged as a warning.
     images : bool
         Whether an array can hold images, (N, H, W) or (N, H, W, C).
+    skip : int
+        Number of lines of text to leave out at the top.
+    na : sequence of str
+        Codes that mark missing values, in addition to those that are always known.
+    whole : bool
+        Whether every line below the header must be a row. Otherwise lines of delimiters, footers
+        and the like are left out, which is logged as a warning.
 
     Returns
     -------
@@ -210,25 +251,25 @@ def read_table(path, delimiter="auto", header="auto", images=False):
     DataFileError
         The file cannot be read as a table; the message has its name, and the line if known.
     """
-    name = os.fspath(path)
+    name, codes = os.fspath(path), Codes(na)
     try:
         source = Source(path)
         name = source.name
         with source.open() as file:
             magic = file.read(6)
         if magic.startswith(b"PK\x03\x04") or magic.startswith(b"PK\x05\x06"):
-            return _read_npz(source, images)
+            return _coded(_read_npz(source, images), codes)
         if magic == b"\x93NUMPY":
-            return _read_npy(source, images)
-        return _read_text(source, delimiter, header)
+            return _coded(_read_npy(source, images), codes)
+        return _read_any_text(source, delimiter, header, skip, codes, whole)
     except (OSError, EOFError, zlib.error) as error:
         raise DataFileError(
             f"cannot read {name}: {getattr(error, 'strerror', None) or error}"
         ) from error
     except UnicodeDecodeError as error:
         raise DataFileError(
-            f"{name} is not a text table (byte {error.start} is not UTF-8); give a csv, csv.gz, npy"
-            " or npz file, with text in UTF-8"
+            f"{name} is not a text table (byte {error.start} is not {error.encoding.upper()}); give a"
+            " csv, csv.gz, npy or npz file, with text in UTF-8"
         ) from error
 
 
@@ -296,15 +337,42 @@ def _from_array(path, array, name, images):
     return Table(path, [f"x{i}" for i in range(array.shape[1])], False, array, image_shape=shape)
 
 
+def _coded(table, codes):
+    """Return a table of an array, with codes of missing values as NaN."""
+    y = table.target
+    if y is not None and y.dtype.kind in "fiu":
+        y = codes.holes(y)
+    return replace(table, numbers=codes.holes(table.numbers), target=y)
+
+
 # --- text -----------------------------------------------------------------------------------------
 
 
-def _read_text(source, delimiter, header):
+def _read_any_text(source, *how):
+    """Read a text; one that is no UTF-8, but text, is read as Windows-1252."""
+    try:
+        return _read_text(source, *how)
+    except UnicodeDecodeError as error:
+        if not source.fall_back():
+            raise
+        table = _read_text(source, *how)
+        log.warning(
+            "%s: byte %d is not UTF-8; the text is read as Windows-1252", source.name, error.start
+        )
+        return table
+
+
+def _read_text(source, delimiter, header, skip, codes, whole):
     path = source.name
     with source.open_text() as file:
-        head = list(itertools.islice(file, 60))
-    layout = layout_of(path, head, delimiter_of(delimiter, head), header)
-    names = layout.header
+        head = head_of(itertools.islice(file, skip, None))
+    layout = layout_of(path, head, delimiter_of(delimiter, head), header, skip, codes)
+    commented = [line for line, cells in layout.above if is_remark(cells)]
+    if whole and commented and layout.header:
+        raise DataFileError(
+            f"{path}, line {commented[0]}: a line below the header begins with #; if it is no row,"
+            " remove it"
+        )
     try:
         with source.open_text() as file:
             for _ in range(layout.skip):
@@ -312,13 +380,17 @@ def _read_text(source, delimiter, header):
             numbers = np.loadtxt(
                 _nonempty(path, file), delimiter=layout.delimiter, comments=None, ndmin=2
             )
-        lines, text = None, {}
-        if names and numbers.shape[1] != len(names):
+        if numbers.shape[1] != layout.width:
             raise ValueError("ragged")
+        numbers, lines, text, left_out = codes.holes(numbers[:, layout.columns]), None, {}, []
     except ValueError as error:
         if isinstance(error, (DataFileError, UnicodeDecodeError)):
             raise
-        numbers, text, lines = _read_cells(source, layout)
+        rows, lines, left_out = read_rows(source, layout, whole)
+        rows = _without_empty_columns(layout, rows, whole)
+        numbers, text = _numbers(path, layout, rows)
+    note_left_out(path, layout.above, left_out)
+    names = layout.header
     names = (
         [n or f"column {i}" for i, n in enumerate(names)]
         if names
@@ -334,44 +406,39 @@ def _nonempty(path, file):
     return itertools.chain([first], file)
 
 
-def _read_cells(source, layout):
-    """Read cell by cell; return numbers (N, C), the text columns, and the line of each row."""
-    path = source.name
-    rows, lines, width = [], [], len(layout.header) if layout.header else None
-    for line, cells in rows_of(source, layout):
-        width = width or len(cells)
-        if len(cells) != width:
-            reference = (
-                f"the header names {width} columns"
-                if layout.header
-                else f"line {lines[0]} has {width}"
-            )
-            if len(cells) == width + 1 and not cells[-1]:
-                advice = (
-                    f"the line ends with the delimiter {layout.delimiter!r}: remove it from all"
-                    " such lines"
-                )
-            else:
-                advice = "all rows must have the same number of cells (see --delimiter)"
-            raise DataFileError(
-                f"{path}, line {line}: {len(cells)} cell{'s'[: len(cells) != 1]}, but {reference};"
-                f" {advice}"
-            )
-        rows.append(cells)
-        lines.append(line)
-    if not rows:
-        raise DataFileError(f"{path} has column names but no rows of data")
-    numbers, text = np.full((len(rows), width), np.nan), {}
-    for j, cells in enumerate(zip(*rows, strict=True)):
+def _without_empty_columns(layout, rows, whole):
+    """Leave out columns without a name or any cell, where delimiters begin or end the lines.
+
+    Without a header, columns at the end are left out, unless positions must not change.
+    """
+    empty = [not any(cells) for cells in zip(*rows, strict=True)]
+    names, last = layout.header, len(empty) - 1
+    if names is None:
+        while not whole and last > 0 and empty[last]:
+            last -= 1
+        kept = range(last + 1)
+    else:
+        kept = [j for j, none in enumerate(empty) if names[j] or not none]
+        layout.header = [names[j] for j in kept]
+    layout.columns = [layout.columns[j] for j in kept]
+    return [[row[j] for j in kept] for row in rows]
+
+
+def _numbers(path, layout, rows):
+    """Return numbers (N, C), NaN where a cell is missing or text, and the columns of text."""
+    columns = [list(cells) for cells in zip(*rows, strict=True)]
+    changed = without_decimal_commas(columns)
+    if changed:
+        names = [layout.header[j] if layout.header else f"x{j}" for j in changed]
+        log.warning("%s: commas in numbers are read as decimal points: %s", path, shown(names))
+    numbers, text = np.full((len(rows), len(columns)), np.nan), {}
+    for j, cells in enumerate(columns):
+        cells = changed.get(j, cells)
         try:
             numbers[:, j] = np.array(cells, dtype=np.float64)
         except ValueError:
-            present = [not is_missing(cell) for cell in cells]
-            if all(is_number(cell) for cell, there in zip(cells, present, strict=True) if there):
-                numbers[:, j] = [
-                    float(cell) if there else np.nan
-                    for cell, there in zip(cells, present, strict=True)
-                ]
+            if any(map(is_name, cells)):
+                text[j] = cells
             else:
-                text[j] = list(cells)
-    return numbers, text, lines
+                numbers[:, j] = [np.nan if is_missing(cell) else float(cell) for cell in cells]
+    return numbers, text

@@ -12,11 +12,10 @@ from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, MULTICLASS, REAL, kind_of
 from . import columns as encodings, second_column, targets
 from .cells import commas, is_number
-from .tables import read_table
+from .notes import note_columns
+from .tables import Table, read_table
 
 log = logging.getLogger("fastsvgp")
-# names of columns that identify the row
-ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}
 
 
 @dataclass
@@ -31,6 +30,9 @@ class Task:
     Inputs with text, dates or missing values are ``raw`` until ``split`` has chosen the training
     rows; ``split`` then sets ``X``, ``input_names`` and ``encoding``. ``second`` is the second
     column of the target, such as trials.
+
+    Rows of the file without a target are no rows of the task, but the table ``untargeted``;
+    ``targeted`` marks the others among all of the file.
     """
 
     X: np.ndarray | None
@@ -48,6 +50,8 @@ class Task:
     missing: str = "error"
     encoding: encodings.Encoding | None = None
     second: second_column.Second | None = None
+    untargeted: Table | None = None
+    targeted: np.ndarray | None = None
 
     @property
     def kind(self):
@@ -62,13 +66,19 @@ class Task:
 class FileFormat:
     """How to read files.
 
-    ``delimiter`` and ``header`` are as in ``read_table``. ``images``: whether arrays of inputs can
-    be images, whose columns are pixels: neither text nor missing.
+    ``delimiter``, ``header``, ``skip`` and ``na`` are as in ``read_table``. ``images``: whether
+    arrays of inputs can be images, whose columns are pixels: neither text nor missing.
     """
 
     delimiter: str = "auto"
     header: str = "auto"
     images: bool = False
+    skip: int = 0
+    na: tuple = ()
+
+    def read(self, path, images=False, whole=False):
+        """Return the ``Table`` of a file."""
+        return read_table(path, self.delimiter, self.header, images, self.skip, self.na, whole)
 
 
 def load_task(
@@ -107,7 +117,7 @@ def load_task(
             f"--missing {missing}: with --patch-shape inputs are pixels, which must all be present;"
             " leave --missing out"
         )
-    table = read_table(path, file_format.delimiter, file_format.header, images)
+    table = file_format.read(path, images, whole=target_file is not None)
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
     likelihood = second_column.likelihood_for(second, likelihood)
@@ -116,6 +126,14 @@ def load_task(
     targets.refuse_ignored(name, used, ignored)
     other = second_column.position_of(table, second, used, ignored)
     columns = _input_columns(table, columns, {*used, other}, name)
+    if not images:
+        note_columns(table, columns, used)
+    targeted = targets.present(values)
+    if not targeted.any():
+        raise DataFileError(f"{table.path}: the target {name!r} is missing in every row")
+    untargeted = None if targeted.all() else table.part(~targeted)
+    if untargeted is not None:
+        table, values = table.part(targeted), values[targeted]
     y, chosen, reason, classes = (
         interpret_target(values, name, likelihood)
         if values.ndim == 1
@@ -127,10 +145,12 @@ def load_task(
         "inputs": columns,
         "target": position,
     }
+    if file_format.na:
+        layout["na"] = list(file_format.na)
     if other is not None:
         other = second_column.read(table, second[0], other, y)
         layout["second"] = other.layout
-    facts = {"missing": missing, "second": other}
+    facts = {"missing": missing, "second": other, "untargeted": untargeted, "targeted": targeted}
     names = [table.names[i] for i in columns]
     text = set() if images else encodings.text_columns(table, columns)
     if text or missing != "error":
@@ -150,44 +170,7 @@ def _input_columns(table, columns, taken, target_name):
             f"{table.path} has no column left for the inputs: it has {table.num_columns}, including"
             f" the target {target_name!r}; give the target with --target or --target-file"
         )
-    if len(columns) > 1:
-        for column in columns:
-            _note_row_names(table, column)
     return columns
-
-
-def _note_row_names(table, column):
-    """Warn about an input that only numbers the rows.
-
-    It remains an input, because it can be a time or a place.
-    """
-    values, name = table.numbers[:, column], table.names[column].strip()
-    unnamed = not table.named or name == f"column {column}"
-    first = values[0]
-    counts = (
-        column == 0
-        and unnamed
-        and len(values) > 2
-        and first in (0, 1)
-        and np.array_equal(values, first + np.arange(len(values)))
-    )
-    label = (
-        name.lower() in ROW_NAMES
-        and np.all(values == np.round(values))
-        and len(np.unique(values)) == len(values)
-    )
-    if counts or label:
-        which = (
-            f"the first column numbers the rows from {first:g}, like an index"
-            if counts
-            else f"column {name!r} identifies the rows"
-        )
-        log.warning(
-            "%s: %s; it is used as an input; --ignore %s leaves it out",
-            table.path,
-            which,
-            column if unnamed else name,
-        )
 
 
 def interpret_target(values, name, likelihood=None):
@@ -311,7 +294,7 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
     """
     num = len(task.y)
     if mask is not None:
-        task.test, task.split = _read_mask(mask, num), f"test mask {mask}"
+        task.test, task.split = _read_mask(mask, task.targeted), f"test mask {mask}"
     else:
         count = min(max(round(fraction * num), 1), num - 1) if fraction else 0
         order = np.random.default_rng([seed, num]).permutation(num)
@@ -335,19 +318,20 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
     return task
 
 
-def _read_mask(argument, num):
+def _read_mask(argument, targeted):
+    """Return the mask of the rows that have a target."""
     path, colon, column = argument.rpartition(":")
     path = path if colon else argument
-    table = read_table(path)
+    table = read_table(path, whole=True)
     if not (colon and column) and table.num_columns > 1:
         raise UsageError(
             f"--test-mask: {path} has {table.num_columns} columns; choose one, as in {path}:0"
         )
     column = column if colon and column else "0"
     values = table.target_column(table.index_of(column, "--test-mask"))
-    if table.num_rows != num:
+    if table.num_rows != len(targeted):
         raise DataFileError(
-            f"--test-mask: {path} has {table.num_rows} rows, but the data have {num}"
+            f"--test-mask: {path} has {table.num_rows} rows, but the data have {len(targeted)}"
         )
     wrong = next(
         (value for value in values.tolist() if not (is_number(value) and float(value) in (0, 1))),
@@ -358,7 +342,7 @@ def _read_mask(argument, num):
             f"--test-mask: column {column} of {path} must be 0 (train) or 1 (test), got"
             f" {class_name(wrong)}"
         )
-    return values == 1
+    return values[targeted] == 1
 
 
 # --- scaling --------------------------------------------------------------------------------------

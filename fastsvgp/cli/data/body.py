@@ -1,0 +1,87 @@
+"""The rows of a text file, without what is no row: footers, lines of delimiters, remarks."""
+
+import logging
+import re
+
+from ... import DataFileError
+from .cells import is_missing, is_name
+from .layout import is_remark, lines_of, ragged
+
+log = logging.getLogger("fastsvgp")
+FEW = 3  # rows above a footer, at least
+WORD = re.compile(r"[^\W\d_]{3}")  # codes of missing values are shorter, or have no letters
+TOTALS = {"total", "totals", "grand total", "subtotal", "sum", "mean", "average", "median"}
+
+
+def read_rows(source, layout, whole):
+    """Return rows, the line of each row, and what is left out, as ``(what, [(line, cells)])``.
+
+    whole : whether a line that is no row is an error
+    """
+    rows, lines, empty, remarks, odd = [], [], [], [], []
+    for line, cells in lines_of(source, layout):
+        row = layout.row(cells)
+        if row is None:
+            remark = is_remark(cells) and not whole
+            (remarks if remark else odd).append((line, cells))
+            continue
+        if odd:
+            raise _ragged(source, layout, lines, *odd[0])
+        if len(cells) > 1 and not any(cells) and not whole:
+            empty.append((line, cells))
+            continue
+        rows.append(row)
+        lines.append(line)
+    of_text = rows and 2 * sum(is_name(row[0]) for row in rows) > len(rows)
+    for line, cells in odd:
+        text = is_name(next(filter(None, cells), ""))
+        if whole or not text or len(cells) > 1 and of_text:
+            raise _ragged(source, layout, lines, line, cells)
+    if not rows:
+        name = f"{source.name} has column names but" if layout.header else f"{source.name} holds"
+        raise DataFileError(f"{name} no rows of data")
+    while not whole and len(rows) > FEW and _is_footer(rows):
+        odd.insert(0, (lines.pop(), rows.pop()))
+    left_out = [("below the table", odd), ("of delimiters", empty), ("of remarks", remarks)]
+    return rows, lines, left_out
+
+
+def _is_footer(rows):
+    """Whether the last row is no row of the table, such as its total.
+
+    Its first cell is text where all other rows have numbers or none, text without digits where they
+    have digits, or the only one that says total.
+    """
+    j = next((j for j, cell in enumerate(rows[-1]) if cell), 0)
+    cell, above = rows[-1][j], [row[j] for row in rows[:-1] if not is_missing(row[j])]
+    if not is_name(cell) or not WORD.search(cell) or not above:
+        return False
+    numbers = not any(map(is_name, above))
+    digits = not re.search(r"\d", cell) and all(re.search(r"\d", other) for other in above)
+    return numbers or digits or cell.lower().rstrip(":") in TOTALS and cell not in above
+
+
+def _ragged(source, layout, lines, line, cells):
+    if layout.header:
+        reference = f"the header names {layout.width} columns"
+    elif lines:
+        reference = f"line {lines[0]} has {layout.width}"
+    else:
+        reference = f"most lines have {layout.width}"
+    return ragged(source.name, line, cells, reference)
+
+
+def note_left_out(path, above, left_out):
+    """Say which lines are no rows."""
+    parts = [
+        f"{len(found)} line{'s'[: len(found) != 1]} {what} (line {found[0][0]}: {_quoted(found)})"
+        for what, found in [("above the rows", above), *left_out]
+        if found
+    ]
+    if parts:
+        log.warning("%s: left out: %s", path, "; ".join(parts))
+
+
+def _quoted(found):
+    text = ", ".join(cell for cell in found[0][1] if cell)
+    return repr(text if len(text) < 50 else f"{text[:47]}...") if text else "no text"

@@ -1,0 +1,87 @@
+"""Whether a row is a header.
+
+It is a header if all cells are text, or if some are above a number in the next row. The counts 0,
+1, 2... are names written by pandas, but data if all following numbers are whole as well.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import shown
+from .cells import is_missing, is_name, is_number
+
+log = logging.getLogger("fastsvgp")
+
+# A rule takes the cells of the row, of the row ``below``, and of all ``following`` rows.
+
+
+def _all_names(first, below, following):
+    return all(map(is_name, first))
+
+
+def _some_name_above_a_number(first, below, following):
+    return any(
+        is_name(cell) and is_number(under) for cell, under in zip(first, below, strict=False)
+    )
+
+
+def _names_without_numbers(first, below, following):
+    return not any(map(is_number, first)) and _some_name_above_a_number(first, below, following)
+
+
+def _names_and_empty_cells(first, below, following):
+    return any(first) and all(is_name(cell) or not cell for cell in first)
+
+
+def _counts(first, below, following):
+    return len(first) > 2 and first == [str(i) for i in range(len(first))]
+
+
+def _counts_above_fractions(first, below, following):
+    return _counts(first, below, following) and not all(
+        cell.lstrip("+-").isdigit() or is_missing(cell) for row in following for cell in row
+    )
+
+
+def _anything(first, below, following):
+    return True
+
+
+@dataclass(frozen=True)
+class HeaderRule:
+    """Decision about a first row to which ``holds`` applies: ``names`` or data.
+
+    ``ambiguous``: whether it can be either, so that the decision is logged. ``example``: the first
+    two lines of a table for which this is the first rule that applies.
+    """
+
+    holds: Callable
+    names: bool
+    ambiguous: bool
+    example: tuple
+
+
+HEADER_RULES = (
+    HeaderRule(_all_names, True, False, ("a,b", "1,2")),
+    HeaderRule(_names_without_numbers, True, False, ("a,na", "1,2")),
+    HeaderRule(_some_name_above_a_number, True, True, ("a,2020", "1,2")),
+    HeaderRule(_names_and_empty_cells, True, True, ("a,", "x,2")),
+    HeaderRule(_counts_above_fractions, True, True, ("0,1,2", "0.5,1,2")),
+    HeaderRule(_counts, False, True, ("0,1,2", "5,1,2")),
+    HeaderRule(_anything, False, False, ("1,2", "3,4")),
+)
+
+
+def is_header(path, first, following):
+    """Whether a row is a header; an ambiguous decision is logged."""
+    below = following[0] if following else []
+    rule = next(rule for rule in HEADER_RULES if rule.holds(first, below, following))
+    if rule.ambiguous:
+        decision = (
+            "column names; give --header no if it is data"
+            if rule.names
+            else "data; give --header yes if it is column names"
+        )
+        log.warning("%s: the first line (%s) is read as %s", path, shown(first), decision)
+    return rule.names

@@ -1,0 +1,97 @@
+"""Notes about columns that are used as they are, but are often a mistake: indexes, and codes."""
+
+import logging
+import re
+
+import numpy as np
+
+log = logging.getLogger("fastsvgp")
+# names of columns that identify the row, without signs
+INDEXES = set(
+    "id idx index key row rows rowid rowname rownames rownum rownumber rowno unnamed0 no nr num"
+    " number obs observation obsno sample sampleno record recordno case caseno seq sequence serial"
+    " serialno sno fid uid x1".split()
+)
+ENDING = re.compile(r".*([^a-zA-Z]id|[a-z]I[dD]|[A-Z]ID)")  # sample_id, PassengerId, OBJECTID
+FAR = 10  # sds from the mean of the others that make a repeated value a code
+APART = 0.5  # least distance of a known code from the other values, in sds
+KNOWN = {-9, -99, -999, -9999, -99999, -99.9, -99.99, -999.9, -999.99, -9999.9, -200, -888, -777}
+KNOWN |= {99, 999, 9999, 99999, 99.9, 99.99, 999.9, 999.99, 9999.9, 888, 777, 8888, 7777}
+KNOWN |= {-32768, 32767, -2147483648, 2147483647}
+LARGE = 1e15  # powers of ten from here, and what netCDF fills in, are codes
+FILLED = 9.969209968386869e36
+
+
+def note_columns(table, inputs, targets):
+    """Warn about columns that only number the rows, and about codes of missing values."""
+    if len(inputs) > 1:
+        for column in inputs:
+            _note_index(table, column)
+    for column in [*inputs, *targets]:
+        values = table.numbers[:, column]
+        found = codes(values)
+        if found:
+            log.warning(
+                "%s, column %r: %s, far from all other values; if they mark missing values, give"
+                " --na %s",
+                *(table.path, table.names[column]),
+                ", ".join(f"{np.sum(values == code)} cells are {code:.15g}" for code in found),
+                ",".join(f"{code:.15g}" for code in found),
+            )
+
+
+def _note_index(table, column):
+    """Warn about an input that only numbers the rows.
+
+    It remains an input, because it can be a time or a place.
+    """
+    values, name = table.numbers[:, column], table.names[column].strip()
+    unnamed = not table.named or name == f"column {column}"
+    first, steps = values[0], np.diff(values)
+    whole = np.all(values == np.round(values))
+    label = re.sub(r"[^a-z0-9]", "", name.lower()) in INDEXES or ENDING.fullmatch(name)
+    place = "the first column" if unnamed and column == 0 else f"column {name!r}"
+    if len(values) > 2 and first in (0, 1) and np.all(steps == 1):
+        which = f"{place} numbers the rows from {first:g}, like an index"
+    elif unnamed and table.named and column == 0 and whole and np.all(steps > 0):
+        which = f"{place} has no name and numbers the rows, with gaps"
+    elif label and whole and len(np.unique(values)) == len(values):
+        which = f"{place} identifies the rows"
+    else:
+        return
+    log.warning(
+        "%s: %s; it is used as an input; --ignore %s leaves it out",
+        table.path,
+        which,
+        column if unnamed else name,
+    )
+
+
+def codes(values):
+    """Return the values of a column that look like codes of missing values.
+
+    They are its extremes: repeated values more than ``FAR`` sds from the mean of the others, and
+    values that are known as codes, at a distance from the others.
+    """
+    present = values[np.isfinite(values)]
+    distinct, counts = np.unique(present, return_counts=True)
+    middle = np.median(present) if len(present) else 0.0
+    outwards = np.argsort(-np.abs(distinct - middle), kind="stable")
+    found = 0
+    for k in range(1, min(5, len(distinct) - 2)):  # at least three values are no codes
+        rest = outwards[k:]
+        own, count = distinct[outwards[k - 1]], counts[outwards[k - 1]]
+        mean = np.average(distinct[rest], weights=counts[rest])
+        sd = np.sqrt(np.average((distinct[rest] - mean) ** 2, weights=counts[rest]))
+        known = _is_known(own) and np.min(np.abs(distinct[rest] - own)) > APART * sd
+        if known or count > 1 and abs(own - mean) > FAR * sd:
+            found = k
+        elif count == 1:
+            break
+    return distinct[np.sort(outwards[:found])].tolist()
+
+
+def _is_known(value):
+    size = abs(value)
+    power = size >= LARGE and np.isclose(np.log10(size), np.round(np.log10(size)), atol=1e-6)
+    return value in KNOWN or power or np.isclose(size, FILLED, rtol=1e-6)
