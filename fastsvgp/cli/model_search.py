@@ -27,6 +27,7 @@ from .report.results import facts_of
 from .settings.defaults import SECONDS
 
 INTERRUPTED = 130
+SPENT = 0.8  # part of the time from which a search has used all of it
 # options of a method, which turn the search off
 METHOD_OPTIONS = (
     "method", "covariance", "periodic", "ard", "inducing", "orthogonal", "sampled", "latents",
@@ -200,7 +201,9 @@ def _rescue_note(path):
 
 def _results(task, search, found, seconds, fitted, title):
     inducing = len(found.model.inducing)
-    outcome = Outcome("natural", "level", True, int((~task.test).sum()), task.X.shape[1], inducing)
+    spent = found.interrupted or seconds - found.compiling > SPENT * search.seconds
+    ended, sizes = "short" if spent else "level", (int((~task.test).sum()), task.X.shape[1])
+    outcome = Outcome("search", ended, task.likelihood == "gaussian", *sizes, inducing)
     return facts_of(task, search, fitted, title, seconds, found.interrupted, outcome) | {
         "method": "search",
         "budget": search.seconds,

@@ -307,8 +307,8 @@ def text_columns(table, positions):
         if 2 * count > len(present) and not codes:
             raise UsageError(
                 f"{table.path}: {count} cells of column {name!r} are numbers, but {first!r}"
-                f" ({place}) is not; correct such cells, empty them if the value is missing (see"
-                f" --missing), or leave out the column with --ignore {name}"
+                f" ({place}) is not; correct such cells, give --na {first} if they mark missing"
+                f" values (see --missing), or leave out the column with --ignore {name}"
             )
     return text
 

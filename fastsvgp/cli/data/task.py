@@ -271,8 +271,8 @@ def _instead_of_classes(values):
     if len(odd) < len(values):
         numbers = len(values) - len(odd)
         return (
-            f"{numbers} cells are numbers, but {odd[0]!r} is not: correct cells like this one, or"
-            " choose another --target"
+            f"{numbers} cells are numbers, but {odd[0]!r} is not: correct cells like this one, give"
+            f" --na {odd[0]} if it marks missing values, or choose another --target"
         )
     return "choose another --target"
 
