@@ -23,7 +23,8 @@ class Parser(argparse.ArgumentParser):
         words, rest = [], iter(sys.argv[1:] if args is None else args)
         for word in rest:
             code = next(rest, None) if word == "--na" else None
-            words.append(word if code is None else f"{word}={code}")
+            # argparse drops a word that is --, but not one with a comma
+            words.append(word if code is None else f"{word}={code},")
         return super().parse_known_args(words, namespace)
 
     def error(self, message):

@@ -44,8 +44,8 @@ def _check_rows(table, prediction):
     lines, blank = table.count_lines()
     if blank and table.num_columns == 1:
         raise DataFileError(
-            f"{table.path}: {blank} line{'s'[: blank != 1]} between rows of one column {'is' if blank == 1 else 'are'}"
-            " blank; write NA for a missing value, or remove them"
+            f"{table.path}: {blank} of the lines of one column are blank; write NA for a missing"
+            " value, or remove them"
         )
     if blank:
         log.warning("%s: %d blank lines between rows have no prediction", table.path, blank)

@@ -193,7 +193,7 @@ def test_options_for_images(images, capsys, options, messages):
         ),
         ("a,b,y\n1,red,3\n4,,5.5\n", ["line 3", "'b'", "missing", "--missing median"]),
         ("a,b,y\n1,2,3\n4,1e200,5.5\n7,8,9\n", ["line 3", "'b'", "1e+200", "too large"]),
-        ("a;y\n1;2,5\n2;3.5\n3;4.5\n", ["'y'", "decimal commas"]),
+        ("a;y\n1;2,5\n2;3,5\n3;4,5\n", ["'y'", "decimal commas"]),
         ("a,y\n1,2.5\n2,oops\n3,4.5\n", ["'y'", "2 cells are numbers, but 'oops' is not"]),
         ("a,b,y\n1,2,3\n4,5,3\n6,7,3\n", ["'y' is constant", "--target"]),
         ("y\n1\n2\n", ["one column", "--target-file"]),

@@ -44,7 +44,11 @@ WINE = repeated(range(3, 10), [20, 163, 1457, 2198, 880, 175, 5])
         # perhaps counts
         (POISSON + 1, "gaussian", "from 1 to 8, with variance 0.7 times the mean (if"),
         (POISSON + 30, "gaussian", "from 30 to 37, a scale"),  # variance 0.09 times the mean
-        (np.round(POISSON**2.4), "gaussian", "variance 29 times the mean (if they are counts, give"),
+        (
+            np.round(POISSON**2.4),
+            "gaussian",
+            "variance 29 times the mean (if they are counts, give",
+        ),
         (np.round(POISSON**2.4), "gaussian", "give --likelihood negative-binomial)"),
         (np.round(POISSON**2.4) + 40, "gaussian", "from 40 to 147, with variance"),
         (np.round(POISSON**2.4) - 1, "gaussian", "from -1 to 106, a scale"),

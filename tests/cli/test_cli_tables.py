@@ -159,7 +159,7 @@ def test_text_columns_are_named_with_what_to_do(write):
         UsageError, match=r"columns 'name' \('ann', line 2\), 'colour'.*--ignore name,colour"
     ):
         table.inputs([0, 1, 2])
-    table = read_table(write('a,b\n1,"1,5"\n2.5,2.25\n'))
+    table = read_table(write("1,5;2\n2,5;3\n"))
     with pytest.raises(UsageError, match="decimal comma"):
         table.inputs([0, 1])
 
@@ -300,7 +300,8 @@ def test_errors_about_a_pipe_know_the_line(pipe, monkeypatch):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("a,b,y\n1,2,3,4,5\n", r"line 2: 5 cells.*see --delimiter"),
+        ("a,b,y\n1,2,3,4\n5,6,7,8\n1,5,6,7\n", r"line 2: 4 cells.*see --delimiter"),
+        ("a,b,y\n1,2,3,4,5\n", r"line 2: 5 cells, but line 1 has 3 names.*see --delimiter"),
         ("a,b,c\n1,2,\n4,5,\n", "line 2, column 'c': the value is missing"),
         ("a,b,\n1,2,\n4,5,7\n", "line 2, column 'column 2': the value is missing"),
     ],
@@ -315,7 +316,8 @@ def test_a_delimiter_at_the_end_of_the_lines(write, text, message):
     "cells, message",
     [
         (["1,012", "12", "3,456,789.5"], "thousands separators: write 1012 for 1,012"),
-        (["1,5", "2.5"], "decimal commas: write the numbers with decimal points"),
+        (["1,5", "2"], "decimal commas: write the numbers with decimal points"),
+        (["1,012", "2,5"], "decimal commas"),
         (["1,012", "red"], "write them as numbers, or leave them out with --ignore b"),
         (["1,0,1", "2"], "write them as numbers"),
     ],

@@ -204,7 +204,11 @@ def test_standardisation_round_trip_and_constant_columns(rng):
             ),
         ),
         ("Unnamed: 0,a,y", "{i}", "column 'Unnamed: 0' numbers the rows from 0, .* --ignore Unnam"),
-        (",a,y", "{k}", "the first column has no name and numbers the rows, with gaps; .* 0 leaves"),
+        (
+            ",a,y",
+            "{k}",
+            "the first column has no name and numbers the rows, with gaps; .* 0 leaves",
+        ),
         ("Unnamed: 0,a,y", "{j}", "column 'Unnamed: 0' identifies the rows"),
         ("time,a,y", "{i}", "column 'time' numbers the rows from 0, .* --ignore time leaves"),
         ("Nr.,a,y", "{j}", "column 'Nr.' identifies the rows"),

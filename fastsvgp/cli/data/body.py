@@ -4,13 +4,13 @@ import logging
 import re
 
 from ... import DataFileError
-from .cells import is_missing, is_name
+from .cells import is_figure, is_missing, is_word
 from .layout import is_remark, lines_of, ragged
 
 log = logging.getLogger("fastsvgp")
 FEW = 3  # rows above a footer, at least
 WORD = re.compile(r"[^\W\d_]{3}")  # codes of missing values are shorter, or have no letters
-TOTALS = {"total", "totals", "grand total", "subtotal", "sum", "mean", "average", "median"}
+TOTALS = set("total totals subtotal sum mean average median min max sd std se".split())
 
 
 def read_rows(source, layout, whole):
@@ -32,9 +32,9 @@ def read_rows(source, layout, whole):
             continue
         rows.append(row)
         lines.append(line)
-    of_text = rows and 2 * sum(is_name(row[0]) for row in rows) > len(rows)
+    of_text = rows and 2 * sum(is_word(row[0]) for row in rows) > len(rows)
     for line, cells in odd:
-        text = is_name(next(filter(None, cells), ""))
+        text = is_word(next(filter(None, cells), ""))
         if whole or not text or len(cells) > 1 and of_text:
             raise _ragged(source, layout, lines, line, cells)
     if not rows:
@@ -49,16 +49,17 @@ def read_rows(source, layout, whole):
 def _is_footer(rows):
     """Whether the last row is no row of the table, such as its total.
 
-    Its first cell is text where all other rows have numbers or none, text without digits where they
+    Its first cell is text where all other rows have figures or none, text without digits where they
     have digits, or the only one that says total.
     """
     j = next((j for j, cell in enumerate(rows[-1]) if cell), 0)
     cell, above = rows[-1][j], [row[j] for row in rows[:-1] if not is_missing(row[j])]
-    if not is_name(cell) or not WORD.search(cell) or not above:
+    if not is_word(cell) or not above:
         return False
-    numbers = not any(map(is_name, above))
+    figures = all(map(is_figure, above))
     digits = not re.search(r"\d", cell) and all(re.search(r"\d", other) for other in above)
-    return numbers or digits or cell.lower().rstrip(":") in TOTALS and cell not in above
+    total = cell.lower().rstrip(":") in TOTALS and cell not in above
+    return total or (figures or digits) and WORD.search(cell) is not None
 
 
 def _ragged(source, layout, lines, line, cells):
@@ -71,13 +72,18 @@ def _ragged(source, layout, lines, line, cells):
     return ragged(source.name, line, cells, reference)
 
 
-def note_left_out(path, above, left_out):
-    """Say which lines are no rows."""
+def note_left_out(path, layout, left_out):
+    """Say which lines are no rows, and which cells no columns."""
     parts = [
         f"{len(found)} line{'s'[: len(found) != 1]} {what} (line {found[0][0]}: {_quoted(found)})"
-        for what, found in [("above the rows", above), *left_out]
+        for what, found in [("above the rows", layout.above), *left_out]
         if found
     ]
+    if layout.row_names:
+        parts.append("the names of rows in the first column, which the header does not name")
+    empty = layout.width - len(layout.columns) - layout.row_names
+    if empty:
+        parts.append(f"{empty} column{'s'[: empty != 1]} without a name or cells")
     if parts:
         log.warning("%s: left out: %s", path, "; ".join(parts))
 

@@ -31,34 +31,23 @@ def is_name(cell):
     return not is_number(cell) and not is_missing(cell)
 
 
+def is_figure(cell):
+    """Whether a cell is digits and signs: a number, an amount, a date, a clock."""
+    return is_number(cell) or bool(re.search(r"\d", cell)) and not re.search(r"[^\W\d_]", cell)
+
+
+def is_word(cell):
+    return is_name(cell) and not is_figure(cell)
+
+
 def commas(cells):
     """Advice about text that is numbers except for commas; None if commas do not explain it."""
     odd = [cell for cell in cells if is_name(cell)]
-    if odd and all(re.fullmatch(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?", cell) for cell in odd):
+    if odd and all(re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", cell) for cell in odd):
         return THOUSANDS
     if odd and all(cell.count(",") == 1 and is_number(cell.replace(",", ".")) for cell in odd):
         return DECIMAL_COMMAS
     return None
-
-
-def without_decimal_commas(columns):
-    """Return ``{position: cells}`` of columns of text that are numbers with decimal commas.
-
-    They are left as they are if all of their commas can be thousands separators, and beside decimal
-    points.
-    """
-    found = {
-        j: cells
-        for j, cells in enumerate(columns)
-        if commas(cells) is not None and not any("." in cell for cell in cells if is_number(cell))
-    }
-    if not any(commas(cells) == DECIMAL_COMMAS for cells in found.values()):
-        return {}
-    changed = {
-        j: [cell.replace(",", ".") if is_name(cell) else cell for cell in cells]
-        for j, cells in found.items()
-    }
-    return {j: cells for j, cells in changed.items() if not any(map(is_name, cells))}
 
 
 class Codes:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import shown
-from .cells import is_missing, is_name, is_number
+from .cells import is_missing, is_name, is_number, is_word
 
 log = logging.getLogger("fastsvgp")
 
@@ -17,7 +17,7 @@ log = logging.getLogger("fastsvgp")
 
 
 def _all_names(first, below, following):
-    return all(map(is_name, first))
+    return all(map(is_name, first)) and any(map(is_word, first))
 
 
 def _some_name_above_a_number(first, below, following):
@@ -31,7 +31,7 @@ def _names_without_numbers(first, below, following):
 
 
 def _names_and_empty_cells(first, below, following):
-    return any(first) and all(is_name(cell) or not cell for cell in first)
+    return any(map(is_word, first)) and all(is_name(cell) or not cell for cell in first)
 
 
 def _counts(first, below, following):

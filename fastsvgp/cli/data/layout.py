@@ -3,11 +3,11 @@
 import csv
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ... import DataFileError
 from ..errors import UsageError, shown
-from .cells import Codes, is_missing, is_name, is_number
+from .cells import Codes, is_figure, is_missing, is_number, is_word
 from .headers import is_header
 
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
@@ -22,7 +22,8 @@ class Layout:
     ``delimiter``: None for runs of white space. ``skip``: number of lines above the rows.
     ``header``: the names of the columns, or None. ``width``: number of cells of a line.
     ``columns``: positions of the cells that are columns. ``codes``: marks of missing values.
-    ``above``: ``(line, cells)`` of the lines that are left out above the rows.
+    ``above``: ``(line, cells)`` of the lines that are left out above the rows. ``row_names``:
+    whether the first cells are names of rows, without a name in the header.
     """
 
     delimiter: str | None
@@ -31,7 +32,8 @@ class Layout:
     width: int
     columns: list
     codes: Codes
-    above: list = field(default_factory=list)
+    above: list
+    row_names: bool
 
     def row(self, cells):
         """Return the cells of the columns; None if the number of cells is not that of a row."""
@@ -121,7 +123,7 @@ def _words(line):
     return next(csv.reader([" ".join(line.split())], delimiter=" "))
 
 
-def layout_of(path, head, delimiter, header="auto", skip=0, codes=Codes(())):
+def layout_of(path, head, delimiter, header, skip, codes):
     """Find the ``Layout`` of a text.
 
     ``head``: its first lines, after ``skip`` lines that the user leaves out. ``header`` is "auto",
@@ -130,51 +132,51 @@ def layout_of(path, head, delimiter, header="auto", skip=0, codes=Codes(())):
     lines = [(number + skip, cells) for number, cells in split_lines(head, delimiter)]
     plain = [cells for _, cells in lines if not is_remark(cells)]
     if not plain:
-        raise DataFileError(f"{path} is empty: it holds no rows of data")
+        why = " (all of its lines begin with #)" if lines else ""
+        raise DataFileError(f"{path} is empty: it holds no rows of data{why}")
     top = _Top(path, lines, _width(plain), codes)
     names, first = top.names(header)
     if names is None and header == "auto":
         names = _commented_names(head, top.line(first) - 1 - skip, delimiter, top.width)
-    columns, above = list(range(top.width)), top.left_out(first)
+    columns, above, row_names = list(range(top.width)), top.left_out(first), False
     if names is not None and len(names) < top.width:
-        names = top.lengthened(names)
-        if names[0] is None:  # the names of the rows, as R writes them
-            columns = columns[1:]
-    names = names and [names[j] for j in columns]
-    return Layout(delimiter, top.line(first) - 1, names, top.width, columns, codes, above)
+        names, row_names = top.lengthened(names)
+        columns = columns[row_names:]
+    return Layout(
+        *(delimiter, top.line(first) - 1, names, top.width, columns, codes, above, row_names)
+    )
 
 
 class _Top:
     """The upper part of a table: text above it, its header, lines of units, and first rows.
 
-    Parts are found by the columns of numbers: those with numbers in the later of the first lines.
+    Parts are found by the columns of figures: those with figures in the later of the first lines.
     """
 
     def __init__(self, path, lines, width, codes):
-        self.path, self.lines, self.width = path, lines, width
+        self.path, self.lines, self.width, self.codes = path, lines, width, codes
         self.rows = [fitted(cells, width) for _, cells in lines]
-        plain = [codes.blank(row) for row in self.rows if row and not is_remark(row)]
-        self.later = plain[len(plain) // 2 :]
-        self.numbers = [j for j in range(width) if self._numeric([row[j] for row in self.later])]
+        self.plain = [codes.blank(row) for row in self.rows if row and not is_remark(row)]
+        self.later = self.plain[len(self.plain) // 2 :]
+        self.figures = [j for j in range(width) if self._of_figures(j)]
         for k, row in enumerate(self.rows):
             # below a name, text such as #ff0000 is no remark
-            if row and is_remark(row) and 0 in self.numbers:
+            if row and is_remark(row) and 0 in self.figures:
                 self.rows[k] = None
         self.used = set()
 
-    @staticmethod
-    def _numeric(cells):
-        present = [cell for cell in cells if not is_missing(cell)]
-        return bool(present) and 2 * sum(map(is_number, present)) >= len(present)
+    def _of_figures(self, j):
+        present = [row[j] for row in self.later if not is_missing(row[j])]
+        return bool(present) and 2 * sum(map(is_figure, present)) >= len(present)
 
     def line(self, k):
         """Return the line number of row ``k``; beyond the last row, that of the line after it."""
         return self.lines[k][0] if k < len(self.lines) else self.lines[-1][0] + 1
 
     def first_row(self):
-        """Return the first row with a number in a column of numbers."""
+        """Return the first row with a figure in a column of figures."""
         for k, row in enumerate(self.rows):
-            if row and (not self.numbers or any(is_number(row[j]) for j in self.numbers)):
+            if row and (not self.figures or any(is_figure(row[j]) for j in self.figures)):
                 return k
         return len(self.rows)
 
@@ -184,22 +186,26 @@ class _Top:
             return None, next(k for k, row in enumerate(self.rows) if row)
         first = self.first_row()
         run = self._run_above(first)
-        at = max(run, key=lambda k: self._goodness(self.rows[k])) if run else first
         if not run and (names := self._short_names(first)):
             self.used.add(first - 1)
             return names, first
-        if not run:
-            self._check_above(first)
-        row = self.rows[at] if at < len(self.rows) else None
-        following = [other for other in self.rows[at + 1 :] if other]
-        data = [self.rows[k] for k in range(first, len(self.rows)) if self.rows[k]] if run else []
-        if row is None or header == "auto" and not is_header(self.path, row, data or following):
+        at = max(run, key=self._goodness) if run else first
+        if not self._is_header(at, first if run else first + 1, header):
             return None, run[0] if run else first
         self.used.add(at)
         first = at + 1
         while first < len(self.rows) and not self._is_row(first):
             first += 1
+        row = self.rows[at]
         return [row[0].lstrip("# ") if is_remark(row) else row[0], *row[1:]], first
+
+    def _is_header(self, at, first, header):
+        """Whether row ``at`` is a header of the rows from ``first`` on."""
+        if at >= len(self.rows):
+            return False
+        following = [row for row in self.rows[first:] if row]
+        row = self.codes.blank(self.rows[at])
+        return header == "yes" or is_header(self.path, row, following)
 
     def _run_above(self, first):
         """Return the lines of text directly above the first row that have its width."""
@@ -214,46 +220,43 @@ class _Top:
         longest, together = max(self.lines[k][1], key=len), " ".join(self.lines[k][1])
         return DRAWN.fullmatch(longest) is not None and DRAWN.fullmatch(together) is not None
 
-    @staticmethod
-    def _goodness(row):
+    def _goodness(self, k):
         """Rank lines of text as a header: different names for all columns, or for most."""
-        there = {cell for cell in row if cell}
-        return len(there) == len(row), len([cell for cell in row if cell])
+        there = [cell for cell in self.codes.blank(self.rows[k]) if cell]
+        return len({*there}) == self.width, len(there)
 
     def _is_row(self, k):
         """Whether a line below the header is a row, not units or a drawn line."""
         row = self.rows[k]
         if row is None or self._is_drawn(k):
             return False
-        over = [(j, row[j]) for j in self.numbers if not is_missing(row[j])]
+        row = self.codes.blank(row)
+        over = [(j, row[j]) for j in self.figures if not is_missing(row[j])]
         recurring = any(cell == other[j] for j, cell in over for other in self.later)
         later = k < len(self.rows) - 1
-        return not (later and over and all(is_name(cell) for _, cell in over)) or recurring
+        return not (later and over and all(is_word(cell) for _, cell in over)) or recurring
 
     def _short_names(self, first):
         """Return the names in the line above the first row if they are too few by their nature.
 
         They are one fewer than the columns if rows have names, as R writes them, and fewer if only
-        the rows end with delimiters.
+        the rows end with delimiters. Other names, too few or too many, are refused.
         """
-        if not 0 < first < len(self.rows):
+        number, names = self.lines[first - 1] if 0 < first < len(self.rows) else (0, [])
+        if len(names) in (0, 1, self.width) or not all(map(is_word, names)) or is_remark(names):
             return None
-        names = self.lines[first - 1][1]
-        few = 1 < len(names) < self.width and all(map(is_name, names)) and not is_remark(names)
+        firsts = [row[0] for row in self.plain]
+        of_rows = len({*firsts}) == len(firsts) and not any("." in cell for cell in firsts)
         ends = not any(any(row[len(names) :]) for row in self.later)
-        return names if few and (ends or len(names) == self.width - 1) else None
-
-    def _check_above(self, first):
-        """Refuse several names above the first row that are too few or too many for it."""
-        number, cells = self.lines[first - 1] if 0 < first < len(self.lines) else (0, [])
-        if len(cells) > 1 and all(map(is_name, cells)) and not is_remark(cells):
-            raise ragged(self.path, *self.lines[first], f"line {number} has {len(cells)} names")
+        if len(names) > self.width or not ends and not (of_rows and len(names) == self.width - 1):
+            raise ragged(self.path, *self.lines[first], f"line {number} has {len(names)} names")
+        return names
 
     def lengthened(self, names):
-        """Return names with "" for columns at the end without cells, or None for that of rows."""
+        """Return too few names, and whether the rows have names; else "" for columns at the end."""
         if len(names) == self.width - 1 and any(row[-1] for row in self.later):
-            return [None, *names]
-        return names + [""] * (self.width - len(names))
+            return names, True
+        return names + [""] * (self.width - len(names)), False
 
     def left_out(self, first):
         """Return ``(line, cells)`` of the lines above the first row other than the header.

@@ -14,6 +14,7 @@ INDEXES = set(
 )
 ENDING = re.compile(r".*([^a-zA-Z]id|[a-z]I[dD]|[A-Z]ID)")  # sample_id, PassengerId, OBJECTID
 FAR = 10  # sds from the mean of the others that make a repeated value a code
+MOST = 4  # codes of a column
 APART = 0.5  # least distance of a known code from the other values, in sds
 KNOWN = {-9, -99, -999, -9999, -99999, -99.9, -99.99, -999.9, -999.99, -9999.9, -200, -888, -777}
 KNOWN |= {99, 999, 9999, 99999, 99.9, 99.99, 999.9, 999.99, 9999.9, 888, 777, 8888, 7777}
@@ -68,27 +69,27 @@ def _note_index(table, column):
 
 
 def codes(values):
-    """Return the values of a column that look like codes of missing values.
+    """Return the values of a column that look like codes of missing values, at most ``MOST``.
 
     They are its extremes: repeated values more than ``FAR`` sds from the mean of the others, and
-    values that are known as codes, at a distance from the others.
+    values that are known as codes, at a distance from the others. At least three different values
+    are no codes.
     """
-    present = values[np.isfinite(values)]
-    distinct, counts = np.unique(present, return_counts=True)
-    middle = np.median(present) if len(present) else 0.0
-    outwards = np.argsort(-np.abs(distinct - middle), kind="stable")
-    found = 0
-    for k in range(1, min(5, len(distinct) - 2)):  # at least three values are no codes
-        rest = outwards[k:]
-        own, count = distinct[outwards[k - 1]], counts[outwards[k - 1]]
-        mean = np.average(distinct[rest], weights=counts[rest])
-        sd = np.sqrt(np.average((distinct[rest] - mean) ** 2, weights=counts[rest]))
-        known = _is_known(own) and np.min(np.abs(distinct[rest] - own)) > APART * sd
-        if known or count > 1 and abs(own - mean) > FAR * sd:
-            found = k
+    rest = values[np.isfinite(values)]
+    middle = np.median(rest) if len(rest) else 0.0
+    outer, found = [], 0
+    while len(outer) < MOST and len(rest):
+        own = rest[np.argmax(np.abs(rest - middle))]
+        count, rest = np.sum(rest == own), rest[rest != own]
+        if not len(rest) or not np.any((rest > rest.min()) & (rest < rest.max())):
+            break
+        outer.append(float(own))
+        known = _is_known(own) and np.min(np.abs(rest - own)) > APART * rest.std()
+        if known or count > 1 and abs(own - rest.mean()) > FAR * rest.std():
+            found = len(outer)
         elif count == 1:
             break
-    return distinct[np.sort(outwards[:found])].tolist()
+    return sorted(outer[:found])
 
 
 def _is_known(value):

@@ -15,10 +15,10 @@ import numpy as np
 
 from ... import DataFileError
 from ...recipes.scaling import LARGEST
-from ...records.persistence import DAMAGED
 from ..errors import UsageError, shown
+from . import arrays
 from .body import note_left_out, read_rows
-from .cells import Codes, commas, is_missing, is_name, without_decimal_commas
+from .cells import Codes, commas, is_missing, is_name
 from .layout import Layout, delimiter_of, head_of, is_remark, layout_of, lines_of
 from .source import Source
 
@@ -258,9 +258,9 @@ def read_table(path, delimiter="auto", header="auto", images=False, skip=0, na=(
         with source.open() as file:
             magic = file.read(6)
         if magic.startswith(b"PK\x03\x04") or magic.startswith(b"PK\x05\x06"):
-            return _coded(_read_npz(source, images), codes)
+            return _of_array(name, codes, *arrays.read_npz(source, images))
         if magic == b"\x93NUMPY":
-            return _coded(_read_npy(source, images), codes)
+            return _of_array(name, codes, *arrays.read_npy(source, images))
         return _read_any_text(source, delimiter, header, skip, codes, whole)
     except (OSError, EOFError, zlib.error) as error:
         raise DataFileError(
@@ -268,81 +268,16 @@ def read_table(path, delimiter="auto", header="auto", images=False, skip=0, na=(
         ) from error
     except UnicodeDecodeError as error:
         raise DataFileError(
-            f"{name} is not a text table (byte {error.start} is not {error.encoding.upper()}); give a"
-            " csv, csv.gz, npy or npz file, with text in UTF-8"
+            f"{name} is not a text table (byte {error.start} is not {error.encoding.upper()}); give"
+            " a csv, csv.gz, npy or npz file, with text in UTF-8"
         ) from error
 
 
-# --- NumPy files ----------------------------------------------------------------------------------
-
-
-def _read_npy(source, images):
-    path = source.name
-    try:
-        with source.open() as file:
-            array = np.load(file, allow_pickle=False)
-    except DAMAGED as error:
-        raise DataFileError(
-            f"{path}: {error}; an npy file of data must be a plain array of numbers"
-        ) from error
-    return _from_array(path, array, "the array", images)
-
-
-def _read_npz(source, images):
-    path = source.name
-    try:
-        with source.open() as stream, np.load(stream, allow_pickle=False) as file:
-            names = file.files
-            keys = {name.lower(): name for name in names}
-            X, y = (file[keys[key]] if key in keys else None for key in ("x", "y"))
-            y = np.char.decode(y, "utf-8") if y is not None and y.dtype.kind == "S" else y
-    except DAMAGED as error:
-        raise DataFileError(
-            f"{path}: {error}; an npz file of data must hold plain arrays of numbers or text, no"
-            " pickled objects, and be undamaged"
-        ) from error
-    if "__fastsvgp__" in names:
-        raise DataFileError(f"{path} is a fastsvgp model, not a table of data")
-    if X is None:
-        raise DataFileError(
-            f"{path} holds {shown(names) or 'nothing'}; an npz file of data needs X (rows, columns)"
-            " and y"
-        )
-    table = _from_array(path, X, "X", images)
-    if y is not None:
-        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        if y.shape != (table.num_rows,):
-            raise DataFileError(
-                f"{path}: y has shape {y.shape}, but X has {table.num_rows} rows; y must have one"
-                " value per row"
-            )
-        if y.dtype.kind not in "fiubU":
-            raise DataFileError(f"{path}: y must be numbers, booleans or text, got dtype {y.dtype}")
-        table.target = y
-    return table
-
-
-def _from_array(path, array, name, images):
-    array, of_images = array[:, None] if array.ndim == 1 else array, array.ndim in (3, 4)
-    right = array.ndim == 2 or images and of_images
-    if not right or array.dtype.kind not in "fiub" or 0 in array.shape:
-        expected = "(rows, columns)" + ", (N, H, W) or (N, H, W, C)" * images
-        hint = "; for images, give --patch-shape" if of_images and not images else ""
-        raise DataFileError(
-            f"{path}: {name} must be numbers of shape {expected}, got {array.dtype} of shape"
-            f" {array.shape}{hint}"
-        )
-    shape = (*array.shape[1:], 1)[:3] if of_images else None
-    array = np.asarray(array.reshape(len(array), -1), np.float64)
-    return Table(path, [f"x{i}" for i in range(array.shape[1])], False, array, image_shape=shape)
-
-
-def _coded(table, codes):
-    """Return a table of an array, with codes of missing values as NaN."""
-    y = table.target
+def _of_array(path, codes, numbers, shape, y=None):
     if y is not None and y.dtype.kind in "fiu":
         y = codes.holes(y)
-    return replace(table, numbers=codes.holes(table.numbers), target=y)
+    names = [f"x{i}" for i in range(numbers.shape[1])]
+    return Table(path, names, False, codes.holes(numbers), target=y, image_shape=shape)
 
 
 # --- text -----------------------------------------------------------------------------------------
@@ -366,13 +301,18 @@ def _read_text(source, delimiter, header, skip, codes, whole):
     path = source.name
     with source.open_text() as file:
         head = head_of(itertools.islice(file, skip, None))
-    layout = layout_of(path, head, delimiter_of(delimiter, head), header, skip, codes)
-    commented = [line for line, cells in layout.above if is_remark(cells)]
-    if whole and commented and layout.header:
+    if any("\0" in line for line in head):
         raise DataFileError(
-            f"{path}, line {commented[0]}: a line below the header begins with #; if it is no row,"
-            " remove it"
+            f"{path} is not a text table (it holds NUL bytes); give a csv, csv.gz, npy or npz file,"
+            " with text in UTF-8"
         )
+    layout = layout_of(path, head, delimiter_of(delimiter, head), header, skip, codes)
+    for line, cells in layout.above:
+        if whole and is_remark(cells) and len(cells) == layout.width:
+            raise DataFileError(
+                f"{path}, line {line}: it begins with #, but has the cells of a row; remove it, or"
+                " its #"
+            )
     try:
         with source.open_text() as file:
             for _ in range(layout.skip):
@@ -388,8 +328,8 @@ def _read_text(source, delimiter, header, skip, codes, whole):
             raise
         rows, lines, left_out = read_rows(source, layout, whole)
         rows = _without_empty_columns(layout, rows, whole)
-        numbers, text = _numbers(path, layout, rows)
-    note_left_out(path, layout.above, left_out)
+        numbers, text = _numbers(rows)
+    note_left_out(path, layout, left_out)
     names = layout.header
     names = (
         [n or f"column {i}" for i, n in enumerate(names)]
@@ -424,16 +364,11 @@ def _without_empty_columns(layout, rows, whole):
     return [[row[j] for j in kept] for row in rows]
 
 
-def _numbers(path, layout, rows):
+def _numbers(rows):
     """Return numbers (N, C), NaN where a cell is missing or text, and the columns of text."""
     columns = [list(cells) for cells in zip(*rows, strict=True)]
-    changed = without_decimal_commas(columns)
-    if changed:
-        names = [layout.header[j] if layout.header else f"x{j}" for j in changed]
-        log.warning("%s: commas in numbers are read as decimal points: %s", path, shown(names))
     numbers, text = np.full((len(rows), len(columns)), np.nan), {}
     for j, cells in enumerate(columns):
-        cells = changed.get(j, cells)
         try:
             numbers[:, j] = np.array(cells, dtype=np.float64)
         except ValueError:

@@ -54,9 +54,10 @@ def choose_likelihood(values):
     ratio = dispersion(values)
     if len(distinct) > FEW and ratio is not None:
         fitting = "poisson" if ratio <= VARIANCE[1] else "negative-binomial"
+        times = f"{ratio:.{1 if ratio < 10 else 0}f}"
         return "gaussian", (
-            f"{what}, with variance {ratio:.{1 if ratio < 10 else 0}f} times the mean (if they are counts, give"
-            f" --likelihood {fitting})"
+            f"{what}, with variance {times} times the mean (if they are counts, give --likelihood"
+            f" {fitting})"
         )
     return "gaussian", f"{what}, a scale rather than classes or counts"
 
