@@ -73,9 +73,9 @@ FORMS = {
         '"TOA5","st","CR1","7"\n"a","b","y"\n"degC","mm",""\n"Avg","Tot","Smp"\n' + BODY,
         "3 lines above the rows (line 1: 'TOA5, st, CR1, 7')",
     ),
-    "remarks": Form("# station 12\n#units: m, kg, s, K\n" + TABLE, None),
-    "names in a remark": Form("# station 12\n# a b y\n" + SPACED, None),
-    "a remark below the names": Form("a,b,y\n# in m and kg\n" + BODY, "(line 2: '# in m and kg')"),
+    "comments": Form("# station 12\n#units: m, kg, s, K\n" + TABLE, None),
+    "names in a comment": Form("# station 12\n# a b y\n" + SPACED, None),
+    "a comment below the names": Form("a,b,y\n# in m and kg\n" + BODY, "(line 2: '# in m and kg')"),
     "skipped lines": Form("24,3\n" + TABLE, None, skip=1),
     "attributes": Form(
         "@relation r\n@attribute a numeric\n@data\n" + BODY,
@@ -87,8 +87,8 @@ FORMS = {
     "totals": Form(TABLE + "Mean,1,\nSD,1,2\n", "2 lines below the table (line 26: 'Mean,", N + 2),
     "a last line of text": Form(TABLE + "End of file\n", "(line 26: 'End of file')", 0),
     "a source": Form(TABLE + "\nSource: WHO, 2023\n", "(line 27: 'Source: WHO, 2023')", 0),
-    "a remark at the end": Form(TABLE + "# end\n", "1 line of remarks (line 26: '# end')", 0),
-    "remarks between rows": Form(
+    "a comment at the end": Form(TABLE + "# end\n", "1 line of comments (line 26: '# end')", 0),
+    "comments between rows": Form(
         "a,b,y\n" + joined(ROWS[:9]) + "# batch 2\n" + joined(ROWS[9:]), "'# batch 2'", 0
     ),
     "lines of delimiters": Form(TABLE + ",,\n,,\n", "2 lines of delimiters (line 26: no", N + 2),

@@ -1,11 +1,11 @@
-"""The rows of a text file, without what is no row: footers, lines of delimiters, remarks."""
+"""The rows of a text file, without what is no row: footers, lines of delimiters, comments."""
 
 import logging
 import re
 
 from ... import DataFileError
 from .cells import is_figure, is_missing, is_word
-from .layout import is_remark, lines_of, ragged
+from .layout import is_comment, lines_of, ragged
 
 log = logging.getLogger("fastsvgp")
 FEW = 3  # rows above a footer, at least
@@ -18,12 +18,12 @@ def read_rows(source, layout, whole):
 
     whole : whether a line that is no row is an error
     """
-    rows, lines, empty, remarks, odd = [], [], [], [], []
+    rows, lines, empty, comments, odd = [], [], [], [], []
     for line, cells in lines_of(source, layout):
         row = layout.row(cells)
         if row is None:
-            remark = is_remark(cells) and not whole
-            (remarks if remark else odd).append((line, cells))
+            comment = is_comment(cells) and not whole
+            (comments if comment else odd).append((line, cells))
             continue
         if odd:
             raise _ragged(source, layout, lines, *odd[0])
@@ -42,7 +42,7 @@ def read_rows(source, layout, whole):
         raise DataFileError(f"{name} no rows of data")
     while not whole and len(rows) > FEW and _is_footer(rows):
         odd.insert(0, (lines.pop(), rows.pop()))
-    left_out = [("below the table", odd), ("of delimiters", empty), ("of remarks", remarks)]
+    left_out = [("below the table", odd), ("of delimiters", empty), ("of comments", comments)]
     return rows, lines, left_out
 
 

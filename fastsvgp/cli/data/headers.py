@@ -1,7 +1,8 @@
 """Whether a row is a header.
 
-It is a header if all cells are text, or if some are above a number in the next row. The counts 0,
-1, 2... are names written by pandas, but data if all following numbers are whole as well.
+It is a header if all cells are text, or if some are above a number in the next row, but not if all
+cells occur again in their columns. The counts 0, 1, 2... are names written by pandas, but data if
+all following numbers are whole as well.
 """
 
 import logging
@@ -9,11 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import shown
-from .cells import is_missing, is_name, is_number, is_word
+from .cells import is_figure, is_missing, is_name, is_number, is_word
 
 log = logging.getLogger("fastsvgp")
 
 # A rule takes the cells of the row, of the row ``below``, and of all ``following`` rows.
+
+
+def _values_of_all_columns(first, below, following):
+    columns = list(zip(*following, strict=True))
+    return bool(columns) and all(
+        is_name(cell) and cell in column for cell, column in zip(first, columns, strict=True)
+    )
 
 
 def _all_names(first, below, following):
@@ -22,7 +30,8 @@ def _all_names(first, below, following):
 
 def _some_name_above_a_number(first, below, following):
     return any(
-        is_name(cell) and is_number(under) for cell, under in zip(first, below, strict=False)
+        is_name(cell) and is_number(under) or is_word(cell) and is_figure(under)
+        for cell, under in zip(first, below, strict=False)
     )
 
 
@@ -63,6 +72,7 @@ class HeaderRule:
 
 
 HEADER_RULES = (
+    HeaderRule(_values_of_all_columns, False, True, ("red,dark", "red,dark")),
     HeaderRule(_all_names, True, False, ("a,b", "1,2")),
     HeaderRule(_names_without_numbers, True, False, ("a,na", "1,2")),
     HeaderRule(_some_name_above_a_number, True, True, ("a,2020", "1,2")),

@@ -11,7 +11,8 @@ from .cells import Codes, is_figure, is_missing, is_number, is_word
 from .headers import is_header
 
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
-HEAD = 60, 1000, 200_000  # lines looked at: at least, at most, and characters in between
+# lines looked at, without comments: at least, at most, and characters in between
+HEAD = 60, 1000, 200_000
 DRAWN = re.compile(r"[\s|+=:_-]*(---|===|___|:-)[\s|+=:_-]*")  # such as |---|---|
 
 
@@ -46,18 +47,19 @@ def fitted(cells, width):
     return cells[:width] if len(cells) >= width and not any(cells[width:]) else None
 
 
-def is_remark(cells):
+def is_comment(cells):
     return cells[0].startswith("#") and not is_missing(cells[0])
 
 
 def head_of(file):
     """Return the first lines of a text."""
-    lines, size = [], 0
+    lines, count, size = [], 0, 0
     least, most, enough = HEAD
     for line in file:
         lines.append(line)
-        size += len(line)
-        if len(lines) >= most or len(lines) >= least and size > enough:
+        if not line.startswith("#"):
+            count, size = count + 1, size + len(line)
+        if count >= most or count >= least and size > enough:
             break
     return lines
 
@@ -92,11 +94,12 @@ def delimiter_of(delimiter, head):
 def _width(lines):
     """Return the commonest number of cells of the lines of a table.
 
-    Text above it does not count: lines of one cell without a number, and those of a width that
-    fewer than half of the lines from its first on have. Of equal counts the larger one is chosen.
+    Text around it does not count: lines of one cell without a number, and those of a width that
+    fewer than half of the other lines from its first on have. Of equal counts the larger one is
+    chosen.
     """
-    widths = [len(cells) if len(cells) > 1 or is_number(cells[0]) else 0 for cells in lines]
-    counts = Counter(width for width in widths if width)
+    widths = [len(cells) for cells in lines if len(cells) > 1 or is_number(cells[0])]
+    counts = Counter(widths)
     lasting = [width for width in counts if 2 * counts[width] >= len(widths) - widths.index(width)]
     return max(lasting, key=lambda width: (counts[width], width), default=1)
 
@@ -130,7 +133,7 @@ def layout_of(path, head, delimiter, header, skip, codes):
     "yes" or "no".
     """
     lines = [(number + skip, cells) for number, cells in split_lines(head, delimiter)]
-    plain = [cells for _, cells in lines if not is_remark(cells)]
+    plain = [cells for _, cells in lines if not is_comment(cells)]
     if not plain:
         why = " (all of its lines begin with #)" if lines else ""
         raise DataFileError(f"{path} is empty: it holds no rows of data{why}")
@@ -156,12 +159,12 @@ class _Top:
     def __init__(self, path, lines, width, codes):
         self.path, self.lines, self.width, self.codes = path, lines, width, codes
         self.rows = [fitted(cells, width) for _, cells in lines]
-        self.plain = [codes.blank(row) for row in self.rows if row and not is_remark(row)]
+        self.plain = [codes.blank(row) for row in self.rows if row and not is_comment(row)]
         self.later = self.plain[len(self.plain) // 2 :]
         self.figures = [j for j in range(width) if self._of_figures(j)]
         for k, row in enumerate(self.rows):
-            # below a name, text such as #ff0000 is no remark
-            if row and is_remark(row) and 0 in self.figures:
+            # below a name, text such as #ff0000 is no comment
+            if row and is_comment(row) and 0 in self.figures:
                 self.rows[k] = None
         self.used = set()
 
@@ -197,7 +200,7 @@ class _Top:
         while first < len(self.rows) and not self._is_row(first):
             first += 1
         row = self.rows[at]
-        return [row[0].lstrip("# ") if is_remark(row) else row[0], *row[1:]], first
+        return [row[0].lstrip("# ") if is_comment(row) else row[0], *row[1:]], first
 
     def _is_header(self, at, first, header):
         """Whether row ``at`` is a header of the rows from ``first`` on."""
@@ -210,7 +213,7 @@ class _Top:
     def _run_above(self, first):
         """Return the lines of text directly above the first row that have its width."""
         run, k = [], first - 1
-        while k >= 0 and (self.rows[k] or self._is_drawn(k) or is_remark(self.lines[k][1])):
+        while k >= 0 and (self.rows[k] or self._is_drawn(k) or is_comment(self.lines[k][1])):
             if self.rows[k] and any(self.rows[k]) and not self._is_drawn(k):
                 run.insert(0, k)
             k -= 1
@@ -243,7 +246,7 @@ class _Top:
         the rows end with delimiters. Other names, too few or too many, are refused.
         """
         number, names = self.lines[first - 1] if 0 < first < len(self.rows) else (0, [])
-        if len(names) in (0, 1, self.width) or not all(map(is_word, names)) or is_remark(names):
+        if len(names) in (0, 1, self.width) or not all(map(is_word, names)) or is_comment(names):
             return None
         firsts = [row[0] for row in self.plain]
         of_rows = len({*firsts}) == len(firsts) and not any("." in cell for cell in firsts)
@@ -261,12 +264,12 @@ class _Top:
     def left_out(self, first):
         """Return ``(line, cells)`` of the lines above the first row other than the header.
 
-        Remarks at the very top are not listed.
+        Comments at the very top are not listed.
         """
         found = []
         for k in range(min(first, len(self.lines))):
             number, cells = self.lines[k]
-            if k in self.used or is_remark(cells) and not any(j < k for j in self.used):
+            if k in self.used or is_comment(cells) and not any(j < k for j in self.used):
                 continue
             if len(cells) > 1 and all(map(is_number, cells)):
                 row = self.lines[min(first, len(self.lines) - 1)]
@@ -277,9 +280,9 @@ class _Top:
 
 def _commented_names(head, line, delimiter, width):
     """Return column names from a # line directly above the data, as numpy.savetxt writes them."""
-    above = [text for text in head[: max(line, 0)] if text.strip()][-1:]
-    remarks = [text.lstrip("# ") for text in above if text.startswith("#")]
-    cells = next((cells for _, cells in split_lines(remarks, delimiter)), [])
+    above = [text for text in head[: max(line, 0)] if text.strip("# \t\r\n")][-1:]
+    comments = [text.lstrip("# ") for text in above if text.startswith("#")]
+    cells = next((cells for _, cells in split_lines(comments, delimiter)), [])
     return cells if len(cells) == width and not any(map(is_number, cells)) else None
 
 

@@ -16,9 +16,9 @@ ENDING = re.compile(r".*([^a-zA-Z]id|[a-z]I[dD]|[A-Z]ID)")  # sample_id, Passeng
 FAR = 10  # sds from the mean of the others that make a repeated value a code
 MOST = 4  # codes of a column
 APART = 0.5  # least distance of a known code from the other values, in sds
-KNOWN = {-9, -99, -999, -9999, -99999, -99.9, -99.99, -999.9, -999.99, -9999.9, -200, -888, -777}
-KNOWN |= {99, 999, 9999, 99999, 99.9, 99.99, 999.9, 999.99, 9999.9, 888, 777, 8888, 7777}
-KNOWN |= {-32768, 32767, -2147483648, 2147483647}
+# codes of missing values with either sign, and with one
+BOTH = 99, 99.9, 99.99, 777, 888, 999, 999.9, 999.99, 7777, 8888, 9999, 9999.9, 99999
+KNOWN = {*BOTH, *(-code for code in BOTH), -9, -9.99, -200, -32768, 32767, -(2**31), 2**31 - 1}
 LARGE = 1e15  # powers of ten from here, and what netCDF fills in, are codes
 FILLED = 9.969209968386869e36
 

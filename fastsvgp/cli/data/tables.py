@@ -19,7 +19,7 @@ from ..errors import UsageError, shown
 from . import arrays
 from .body import note_left_out, read_rows
 from .cells import Codes, commas, is_missing, is_name
-from .layout import Layout, delimiter_of, head_of, is_remark, layout_of, lines_of
+from .layout import Layout, delimiter_of, head_of, is_comment, layout_of, lines_of
 from .source import Source
 
 log = logging.getLogger("fastsvgp")
@@ -308,7 +308,7 @@ def _read_text(source, delimiter, header, skip, codes, whole):
         )
     layout = layout_of(path, head, delimiter_of(delimiter, head), header, skip, codes)
     for line, cells in layout.above:
-        if whole and is_remark(cells) and len(cells) == layout.width:
+        if whole and is_comment(cells) and len(cells) == layout.width:
             raise DataFileError(
                 f"{path}, line {line}: it begins with #, but has the cells of a row; remove it, or"
                 " its #"

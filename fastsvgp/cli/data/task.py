@@ -9,7 +9,7 @@ from ... import DataFileError
 from ...recipes.scaling import LARGEST, Scale
 from ..errors import UsageError, shown
 from ..settings.likelihood import choose_likelihood
-from ..settings.names import BINARY, MULTICLASS, REAL, kind_of
+from ..settings.names import BINARY, LEVELS, MULTICLASS, REAL, kind_of
 from . import columns as encodings, second_column, targets
 from .cells import commas, is_number
 from .notes import note_columns
@@ -209,6 +209,11 @@ def interpret_target(values, name, likelihood=None):
             " is nothing to learn; choose another column with --target"
         )
     if likelihood is None:
+        if _are_numbers(values):
+            raise UsageError(
+                f"the target {name!r} has {len(distinct)} different values in {len(values)} rows,"
+                f" and most are numbers; {_instead_of_classes(values)}"
+            )
         likelihood, reason = choose_likelihood(values)
     else:
         reason = "as asked"
@@ -257,6 +262,15 @@ def _refuse_other_numbers(y, name, likelihood, kind):
             f" {y.min():g} to {y.max():g}{' with fractions' if fractions else ''}; choose"
             f" {shown(REAL)}"
         )
+
+
+def _are_numbers(values):
+    """Whether text is numbers for the most part, other than the codes of a few classes."""
+    if values.dtype.kind not in "US":
+        return False
+    numbers = [float(cell) for cell in values.tolist() if is_number(cell)]
+    codes = len(set(numbers)) <= LEVELS and all(value == round(value) for value in numbers)
+    return 2 * len(numbers) > len(values) and not codes
 
 
 def _instead_of_classes(values):
