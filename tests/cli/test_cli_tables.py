@@ -92,6 +92,8 @@ def test_header_can_be_forced(write):
         ("1,NA,3\n4,5,6\n", None, None),
         ("NA,-,?\n4,5,6\n", None, None),
         ("red,1\nblue,2\n", None, None),
+        ("red,dark\nblue,pale\nred,dark\n", None, "(red, dark) is read as data; give --header yes"),
+        ("red,dark\nblue,pale\nred,pale\n", "red,dark", None),
         (",a,b\n0,1.5,2\n", "column 0,a,b", None),
         ("na,a\n1,2\n", "na,a", None),
     ],

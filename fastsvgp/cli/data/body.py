@@ -32,7 +32,7 @@ def read_rows(source, layout, whole):
             continue
         rows.append(row)
         lines.append(line)
-    of_text = rows and 2 * sum(is_word(row[0]) for row in rows) > len(rows)
+    of_text = odd and 2 * sum(is_word(row[0]) for row in rows) > len(rows)
     for line, cells in odd:
         text = is_word(next(filter(None, cells), ""))
         if whole or not text or len(cells) > 1 and of_text:
@@ -49,17 +49,16 @@ def read_rows(source, layout, whole):
 def _is_footer(rows):
     """Whether the last row is no row of the table, such as its total.
 
-    Its first cell is text where all other rows have figures or none, text without digits where they
-    have digits, or the only one that says total.
+    Its first cell is a word where all other rows have figures or none, or alone says total.
     """
     j = next((j for j, cell in enumerate(rows[-1]) if cell), 0)
-    cell, above = rows[-1][j], [row[j] for row in rows[:-1] if not is_missing(row[j])]
-    if not is_word(cell) or not above:
+    cell = rows[-1][j]
+    if not is_word(cell):
         return False
-    figures = all(map(is_figure, above))
-    digits = not re.search(r"\d", cell) and all(re.search(r"\d", other) for other in above)
+    above = [row[j] for row in rows[:-1] if not is_missing(row[j])]
     total = cell.lower().rstrip(":") in TOTALS and cell not in above
-    return total or (figures or digits) and WORD.search(cell) is not None
+    figures = bool(above) and all(map(is_figure, above))
+    return total or figures and WORD.search(cell) is not None
 
 
 def _ragged(source, layout, lines, line, cells):

@@ -38,13 +38,17 @@ class Layout:
 
     def row(self, cells):
         """Return the cells of the columns; None if the number of cells is not that of a row."""
-        fitting = fitted(cells, self.width)
-        return fitting and self.codes.blank([fitting[j] for j in self.columns])
+        found = fitted(cells, self.width)
+        if found is not None and len(self.columns) < self.width:
+            found = [found[j] for j in self.columns]
+        return found and self.codes.blank(found)
 
 
 def fitted(cells, width):
     """Return cells without surplus empty ones at the end; None if there are not ``width``."""
-    return cells[:width] if len(cells) >= width and not any(cells[width:]) else None
+    if len(cells) == width:
+        return cells
+    return cells[:width] if len(cells) > width and not any(cells[width:]) else None
 
 
 def is_comment(cells):

@@ -360,6 +360,8 @@ def _without_empty_columns(layout, rows, whole):
     else:
         kept = [j for j, none in enumerate(empty) if names[j] or not none]
         layout.header = [names[j] for j in kept]
+    if len(kept) == len(empty):
+        return rows
     layout.columns = [layout.columns[j] for j in kept]
     return [[row[j] for j in kept] for row in rows]
 
