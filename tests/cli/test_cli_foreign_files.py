@@ -160,6 +160,7 @@ def test_predict_has_one_row_per_line_or_refuses(form):
         (TABLE.replace(",".join(ROWS[7]), "1.5,2"), "line 9: 2 cells, but the header"),
         ("a,b,y,z\n" + BODY, "line 2: 3 cells, but line 1 has 4 names"),
         ("a,b\n" + BODY, "line 2: 3 cells, but line 1 has 2 names"),
+        ("x\n1,5\n2,5\n", "line 2: 2 cells, but line 1 has 1 names"),
         ("24 3\n" + SPACED, "line 2: 3 cells, but line 1 has 2; .*--skip"),
         ("c,y\n" + joined([["red", "1"], ["blue", "2"]]) + "green,dark,3\n", "line 4: 3 cells"),
         ("\n".join("#" + line for line in BODY.splitlines()), "all of its lines begin with #"),

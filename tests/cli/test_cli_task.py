@@ -213,6 +213,8 @@ def test_standardisation_round_trip_and_constant_columns(rng):
         ("time,a,y", "{i}", "column 'time' numbers the rows from 0, .* --ignore time leaves"),
         ("Nr.,a,y", "{j}", "column 'Nr.' identifies the rows"),
         ("PassengerId,a,y", "{j}", "column 'PassengerId' identifies the rows"),
+        ("SAMPLE_ID,a,y", "{j}", "column 'SAMPLE_ID' identifies the rows"),
+        ("OBJECTID,a,y", "{j}", "column 'OBJECTID' identifies the rows"),
         (
             "ID,a,y",
             "{j}",
@@ -223,6 +225,7 @@ def test_standardisation_round_trip_and_constant_columns(rng):
         ("time,a,y", "{k}", None),
         ("year,a,y", "19{i:02d}", None),
         ("humid,a,y", "{j}", None),
+        ("GRID,a,y", "{j}", None),
         (",a,y", "{j}", None),
         ("id,a,y", "{i}.5", None),
         ("id,a,y", "7", None),

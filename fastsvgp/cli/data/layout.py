@@ -247,15 +247,20 @@ class _Top:
         """Return the names in the line above the first row if they are too few by their nature.
 
         They are one fewer than the columns if rows have names, as R writes them, and fewer if only
-        the rows end with delimiters. Other names, too few or too many, are refused.
+        the rows end with delimiters. Other names, too few or too many, are refused; one name can be
+        a title, except above two columns, which may be numbers with decimal commas.
         """
         number, names = self.lines[first - 1] if 0 < first < len(self.rows) else (0, [])
-        if len(names) in (0, 1, self.width) or not all(map(is_word, names)) or is_comment(names):
+        title = len(names) == 1 and (self.width != 2 or self.lines[first][0] > number + 1)
+        if len(names) in (0, self.width) or title:
+            return None
+        if not all(map(is_word, names)) or is_comment(names):
             return None
         firsts = [row[0] for row in self.plain]
         of_rows = len({*firsts}) == len(firsts) and not any("." in cell for cell in firsts)
         ends = not any(any(row[len(names) :]) for row in self.later)
-        if len(names) > self.width or not ends and not (of_rows and len(names) == self.width - 1):
+        of_rows = of_rows and 1 < len(names) == self.width - 1
+        if len(names) > self.width or not ends and not of_rows:
             raise ragged(self.path, *self.lines[first], f"line {number} has {len(names)} names")
         return names
 

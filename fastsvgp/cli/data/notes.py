@@ -9,10 +9,10 @@ log = logging.getLogger("fastsvgp")
 # names of columns that identify the row, without signs
 INDEXES = set(
     "id idx index key row rows rowid rowname rownames rownum rownumber rowno unnamed0 no nr num"
-    " number obs observation obsno sample sampleno record recordno case caseno seq sequence serial"
-    " serialno sno fid uid x1".split()
+    " obs observation obsno sample sampleno record recordno case caseno seq sequence serial"
+    " serialno sno fid gid uid objectid userid patientid subjectid customerid".split()
 )
-ENDING = re.compile(r".*([^a-zA-Z]id|[a-z]I[dD]|[A-Z]ID)")  # sample_id, PassengerId, OBJECTID
+ENDING = re.compile(r".*([^a-zA-Z][iI][dD]|[a-z]I[dD])")  # sample_id, PassengerId
 FAR = 10  # sds from the mean of the others that make a repeated value a code
 MOST = 4  # codes of a column
 APART = 0.5  # least distance of a known code from the other values, in sds
