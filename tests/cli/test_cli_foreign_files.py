@@ -76,6 +76,7 @@ FORMS = {
     "comments": Form("# station 12\n#units: m, kg, s, K\n" + TABLE, None),
     "names in a comment": Form("# station 12\n# a b y\n" + SPACED, None),
     "a comment below the names": Form("a,b,y\n# in m and kg\n" + BODY, "(line 2: '# in m and kg')"),
+    "text below the names": Form("a,b,y\nall in metres\n" + BODY, "(line 2: 'all in metres')"),
     "skipped lines": Form("24,3\n" + TABLE, None, skip=1),
     "attributes": Form(
         "@relation r\n@attribute a numeric\n@data\n" + BODY,
@@ -158,6 +159,7 @@ def test_predict_has_one_row_per_line_or_refuses(form):
     [
         (TABLE + "1.5,2", "line 26: 2 cells, but the header names 3 columns"),
         (TABLE.replace(",".join(ROWS[7]), "1.5,2"), "line 9: 2 cells, but the header"),
+        ("a,b,y\nred,1.5\n" + BODY, "line 3: 3 cells, but line 2 has 2"),
         ("a,b,y,z\n" + BODY, "line 2: 3 cells, but line 1 has 4 names"),
         ("a,b\n" + BODY, "line 2: 3 cells, but line 1 has 2 names"),
         ("x\n1,5\n2,5\n", "line 2: 2 cells, but line 1 has 1 names"),

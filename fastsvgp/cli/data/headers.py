@@ -19,7 +19,9 @@ log = logging.getLogger("fastsvgp")
 
 def _values_of_all_columns(first, below, following):
     columns = list(zip(*following, strict=True))
-    return bool(columns) and all(
+    if not columns or _some_name_above_a_number(first, below, following):
+        return False
+    return all(
         is_name(cell) and cell in column for cell, column in zip(first, columns, strict=True)
     )
 

@@ -196,6 +196,7 @@ class _Top:
         if not run and (names := self._short_names(first)):
             self.used.add(first - 1)
             return names, first
+        run = run or [k for k in range(first) if self.rows[k] and self._goodness(k)[0]][-1:]
         at = max(run, key=self._goodness) if run else first
         if not self._is_header(at, first if run else first + 1, header):
             return None, run[0] if run else first
@@ -277,10 +278,11 @@ class _Top:
         """
         found = []
         for k in range(min(first, len(self.lines))):
-            number, cells = self.lines[k]
-            if k in self.used or is_comment(cells) and not any(j < k for j in self.used):
+            (number, cells), below = self.lines[k], any(j < k for j in self.used)
+            if k in self.used or is_comment(cells) and not below:
                 continue
-            if len(cells) > 1 and all(map(is_number, cells)):
+            cut = below and any(map(is_figure, cells)) and not is_comment(cells)
+            if len(cells) > 1 and (cut or all(map(is_number, cells))):
                 row = self.lines[min(first, len(self.lines) - 1)]
                 raise ragged(self.path, *row, f"line {number} has {len(cells)}")
             found.append((number, cells))
