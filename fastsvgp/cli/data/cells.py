@@ -15,12 +15,16 @@ THOUSANDS = (
 )
 
 
-def is_number(cell):
+def number_of(cell):
+    """Return the number of a cell; None if it is none."""
     try:
-        float(cell)
+        return float(cell)
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def is_number(cell):
+    return number_of(cell) is not None
 
 
 def is_missing(cell):
@@ -58,14 +62,14 @@ class Codes:
 
     def __init__(self, words):
         self.text = set(words)
-        self.numbers = [float(word) for word in words if is_number(word)]
+        self.numbers = [number_of(word) for word in words if is_number(word)]
 
     def blank(self, cells):
         """Return cells, empty where one holds a code."""
         return ["" if self._marks(cell) else cell for cell in cells] if self.text else cells
 
     def _marks(self, cell):
-        return cell in self.text or is_number(cell) and float(cell) in self.numbers
+        return cell in self.text or number_of(cell) in self.numbers
 
     def holes(self, values):
         """Return an array of numbers, NaN where it holds a code."""

@@ -18,7 +18,7 @@ from ...recipes.scaling import LARGEST
 from ..errors import UsageError, shown
 from . import arrays
 from .body import note_left_out, read_rows
-from .cells import Codes, commas, is_missing, is_name
+from .cells import Codes, commas, is_missing, is_name, number_of
 from .layout import Layout, delimiter_of, head_of, is_comment, layout_of, lines_of
 from .source import Source
 
@@ -377,5 +377,5 @@ def _numbers(rows):
             if any(map(is_name, cells)):
                 text[j] = cells
             else:
-                numbers[:, j] = [np.nan if is_missing(cell) else float(cell) for cell in cells]
+                numbers[:, j] = [np.nan if is_missing(cell) else number_of(cell) for cell in cells]
     return numbers, text

@@ -11,7 +11,7 @@ from ..errors import UsageError, shown
 from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, LEVELS, MULTICLASS, REAL, kind_of
 from . import columns as encodings, second_column, targets
-from .cells import commas, is_number
+from .cells import commas, is_number, number_of
 from .notes import note_columns
 from .tables import Table, read_table
 
@@ -268,7 +268,7 @@ def _are_numbers(values):
     """Whether text is numbers for the most part, other than the codes of a few classes."""
     if values.dtype.kind not in "US":
         return False
-    numbers = [float(cell) for cell in values.tolist() if is_number(cell)]
+    numbers = [number_of(cell) for cell in values.tolist() if is_number(cell)]
     codes = len(set(numbers)) <= LEVELS and all(value == round(value) for value in numbers)
     return 2 * len(numbers) > len(values) and not codes
 
