@@ -13,20 +13,18 @@ parameters are copied. One function computes the NLPD of the copies at the end, 
 
 import argparse
 import json
-import os
 import pathlib
 import shlex
 import sys
 import time
 
-THREADS = 2
-for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ.setdefault(variable, str(THREADS))  # read once, when the libraries load
+import numpy as np
+from accuracy_programs import (  # sets the number of BLAS threads, before NumPy loads
+    JITTER,
+    PROGRAMS,
+)
 
-import numpy as np  # noqa: E402
-
-INDUCING, BATCH, STEPS, JITTER = 512, 1024, 12_000, 1e-6
-RATE, NATURAL = 0.01, 0.1
+INDUCING, BATCH, STEPS = 512, 1024, 12_000
 LOOKS = 40  # evaluations, at evenly growing times
 LEVELS = 0.3, 0.2, 0.1, 0.05, 0.0, -0.05, -0.1, -0.15, -0.2, -0.25
 
@@ -70,8 +68,6 @@ def nlpd(p, X, y):
 
 def train(name, out, seconds):
     """Train one program for a given time, and write its parameters over time."""
-    from accuracy_programs import PROGRAMS
-
     problem = dict(np.load(out / "start.npz"))
     program = PROGRAMS[name](problem)
     program.warm()

@@ -13,6 +13,7 @@ import pytest
 from support.numerics import SEED
 
 HERE = pathlib.Path(__file__).parent
+REFUSAL = "NotPositiveDefinite"
 # families whose tests compile the most: each of two workers starts with one of these lines, and
 # then runs half of the other tests
 COMPILING = (
@@ -21,8 +22,29 @@ COMPILING = (
 )
 
 
+def expects_refusal(item):
+    """Whether a test names ``NotPositiveDefinite``: itself, or in what it is given or refers to."""
+    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    names = item.function.__code__.co_names
+    used = [item.function.__globals__.get(name) for name in names]
+
+    def holds(value):
+        if isinstance(value, dict):
+            value = tuple(value.values())
+        if isinstance(value, (tuple, list)):
+            return any(map(holds, value))
+        code = getattr(value, "__code__", None)  # of a function with cases
+        return getattr(value, "__name__", "") == REFUSAL or REFUSAL in getattr(code, "co_names", ())
+
+    return REFUSAL in names or holds([*params, *used])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if expects_refusal(item):
+            item.add_marker("refusal")
+
     def of(families):
         files = {HERE / "kernels" / f"test_{family}.py" for family in families}
         return [item for item in items if item.path in files]

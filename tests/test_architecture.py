@@ -1,6 +1,7 @@
 """Check the rooms, and the direction of imports between them, in the source."""
 
 import ast
+import graphlib
 import importlib
 import inspect
 import re
@@ -122,6 +123,24 @@ def test_no_import_of_ours_hides_in_a_function(path):
             raise AssertionError(
                 f"{name_of(path)}:{node.lineno} imports {target} inside {function.name}()"
             )
+
+
+@pytest.mark.parametrize(
+    "root, folder", [(PACKAGE.parent, "fastsvgp"), (PACKAGE.parent / "bench", ".")]
+)
+def test_imports_have_no_circles(root, folder):
+    """Imports in functions and for type checkers count, too: a reader follows them."""
+    files = {}
+    for path in (root / folder).rglob("*.py"):
+        *package, stem = path.relative_to(root).with_suffix("").parts
+        files[".".join(package if stem == "__init__" else [*package, stem])] = path
+    graph = {}
+    for module, path in files.items():
+        names = [name for name, _ in imports(path, parse(path), root)]
+        found = {name if name in files else name.rpartition(".")[0] for name in names}
+        graph[module] = found & files.keys() - {module}
+    assert sum(map(len, graph.values())) > 50
+    graphlib.TopologicalSorter(graph).prepare()  # raises a CycleError with the circle
 
 
 def uses_importlib(tree):

@@ -294,3 +294,28 @@ def test_a_mixed_frame_names_the_column(rng):
     with pytest.raises(TypeError, match="dtype object .of Python numbers.; convert it to float64"):
         fs.elbo(good(rng), X.astype(object), Y)
     assert np.isfinite(fs.elbo(good(rng), X.tolist(), Y.tolist()))
+
+
+def test_an_overflow_names_what_can_have_caused_it(rng):
+    """The number of the model farthest from 1, if one is far; no step before the first."""
+    data, size = "targets or inputs on a wild scale (standardise them)", "a step size"
+    model = good(rng)
+    assert check.divergence.most_extreme(model) is None
+    far = fs.replace_at(model, "posterior.mean", np.array([0.0, -2e200, 3.0]))
+    small = fs.replace_at(far, "covariance.variance", 1e-250)
+    for given, path, number in (
+        (far, "posterior.mean", "2e+200"),
+        (small, "covariance.variance", "1e-250"),
+    ):
+        said = f"`{path}` of the model, which holds {number}"
+        first, later = (str(check.diverged("it is nan", given, step)) for step in (1, 2))
+        assert first.startswith(f"it is nan. Likely causes, in order: {said}; {data}")
+        assert later.startswith(f"it is nan. Likely causes, in order: {size} that is too large; ")
+        assert said in later
+    poisson = fs.replace(model, likelihood=fs.Poisson(), posterior=far.posterior)
+    counts = np.arange(5.0)
+    with pytest.raises(
+        fs.errors.Diverged, match=r"step 1, .* order: `posterior.mean` of the model"
+    ):
+        with np.errstate(all="ignore"):
+            fs.fit(poisson, X, counts, steps=2)

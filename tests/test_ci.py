@@ -83,6 +83,14 @@ def test_the_test_command_runs_where_only_its_extra_is_installed(checks):
     assert any("--no-index --no-deps torch" in call for call in calls)
 
 
+def test_refusals_are_repeated_with_the_kernels_of_another_processor(checks):
+    _, _, calls = checks("refusals")
+    assert [call.strip() for call in calls if "-m refusal" in call] == [
+        "readme: -m pytest -m refusal"
+    ]
+    assert "OPENBLAS_CORETYPE=Haswell python -m pytest" in SCRIPT.read_text(encoding="utf-8")
+
+
 def test_the_numba_cache_is_set_before_tests_run(checks):
     _, _, calls = checks("tests")
     made = [i for i, call in enumerate(calls) if ".ci/numba_cache.py" in call]

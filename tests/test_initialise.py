@@ -262,3 +262,10 @@ def test_two_sets_are_chosen_together(rng):
     ):
         with pytest.raises(error, match=message):
             kmeans_inducing(X, wrong)
+
+
+def test_covariance_first_is_refused_with_the_order(rng):
+    with pytest.raises(
+        TypeError, match="got int; the arguments are X, M, covariance, in this order"
+    ):
+        greedy_variance_inducing(RBF(), rng.standard_normal((9, 2)), 3)

@@ -172,6 +172,7 @@ def test_functions_that_depend_on_an_argument_have_overloads():
         "kmeans_inducing",
         "median_lengthscales",
         "patch_inducing",
+        "predict_f",
     ]
 
 

@@ -57,6 +57,16 @@ def test_the_two_commands_are_there():
     assert f"\n  {tests} </dev/null\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+def test_step_times_in_sentences_are_those_of_the_table():
+    table = (ROOT / "bench" / "results" / "peers.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| 512, 1024 \| (\w+)\S* .*?\| (\S+) \|", table, re.MULTILINE)
+    best = {name: min(float(m) for n, m in rows if n == name) for name, _ in rows if name != "gemm"}
+    ms = [f"{best[name]:.0f} ms" for name in ("fastsvgp", "JAX", "GPyTorch")]
+    for page in (README, ROOT / "docs" / "index.md"):
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        assert f"{ms[0]} on two cores, where JAX takes {ms[1]} and GPyTorch {ms[2]}" in text
+
+
 PUBLIC = {
     "fastsvgp",
     "fastsvgp.extending",

@@ -12,7 +12,7 @@ from support.readme import ROOT, snippets
 
 import fastsvgp as fs
 from fastsvgp import extending
-from fastsvgp.records import decorator, registry
+from fastsvgp.records import decorator
 
 API = ROOT / "docs" / "api"
 NAMES = [name for name in fs.__all__ if callable(getattr(fs, name))]
@@ -56,7 +56,7 @@ def examples(name):
 @pytest.mark.parametrize("name", NAMES + IN_MODULES)
 def test_examples_run(name, monkeypatch):
     """Its records are forgotten again; those of other tests may bear the same names."""
-    ours = {own: cls for own, cls in decorator.REGISTRY.items() if own in registry.OURS}
+    ours = {name: cls for name, cls in decorator.REGISTRY.items() if decorator.is_ours(cls)}
     monkeypatch.setattr(decorator, "REGISTRY", ours)
     test, said = examples(name), []
     assert test.examples, f"{name} has no example"

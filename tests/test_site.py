@@ -1,7 +1,7 @@
-"""Test the check that a built site needs no internet."""
+"""Test the checks of a built site: it needs no internet, and has every page."""
 
 import pytest
-from support.site_pages import faults
+from support.site_pages import faults, lost_pages
 
 HOST = "https://example.org"
 
@@ -37,3 +37,19 @@ def test_remote_and_missing_files_are_reported(folder, name, text):
     (folder / name).write_text(text)
     (line,) = faults(folder)
     assert line.startswith(name)
+
+
+@pytest.mark.parametrize("html, said", [
+    ('<h1>Search for a <code>model</code><a href="#x">#</a></h1><h1>Other</h1>', None),
+    ("<h1>Search</h1>", "page.html has the heading 'Search', and its source 'Search for"),
+    ("<p>Search</p>", "page.html has the heading ''"),
+    (None, "page.html is not in the site"),
+])  # fmt: skip
+def test_pages_that_are_missing_or_written_over_are_reported(tmp_path, html, said):
+    docs, site = tmp_path / "docs", tmp_path / "site"
+    docs.mkdir(), site.mkdir()
+    (docs / "page.md").write_text("% comment\n# Search for a `model`\n\ntext\n")
+    if html is not None:
+        (site / "page.html").write_text(html)
+    lines = list(lost_pages(site, docs))
+    assert len(lines) == (said is not None) and all(line.startswith(said) for line in lines)

@@ -7,7 +7,7 @@ import numpy as np
 from .. import check, kernels
 from ..covariances import Covariance
 from ..posteriors import DecoupledWeights, Marginal, Whitened
-from ..posteriors.base import PosteriorT, identities, prior_factor
+from ..posteriors.base import PosteriorT, covariance_factor, identities
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.gaussian_factor import GaussianFactor
 from ..posteriors.orthogonal import OrthogonalSets
@@ -164,7 +164,7 @@ class _Prior:
 
 def _factor(covariance, inducing, jitter, dtype):
     with naming_repeated(inducing):
-        return prior_factor(covariance.Kuu(inducing), check.jitter_amount(jitter, dtype))
+        return covariance_factor(covariance.Kuu(inducing), check.jitter_amount(jitter, dtype))
 
 
 def _with_checks_read(posterior):

@@ -108,6 +108,10 @@ class DecoupledLayerPass:
         Kvf = self._Kvf(X)
         return Marginals(f.mean + Kvf.products.reshape(f.mean.shape), f.var), (rows, Kvf)
 
+    def means(self, X):
+        f = self._on_Z.means(X)
+        return f + self._Kvf(X).products.reshape(f.shape)
+
     def floor(self, X):
         return self._on_Z.floor(X)
 
@@ -336,17 +340,29 @@ class _Shifted(NamedTuple):
     def start_from(self, prior, columns=0, need=()):
         return _ShiftedPass(self.posterior.start_from(prior, columns, need), self.r, self.s)
 
+    def check_size(self, M):
+        return self.posterior.check_size(M)
+
+    def set_sizes(self, M):
+        return (M,)
+
+    def path_weights(self, prior, values, normal):
+        return (
+            self.posterior.path_weights(prior, values, normal) - _solved(prior.L, self.r)[..., None]
+        )
+
+
+def _solved(L, x):
+    """Kuu^-1 x."""
+    return solve_vectors(L, solve_vectors(L, x), transpose=True)
+
 
 class _ShiftedPass(Pass):
     """Its pass; after ``finish``, ``r_bar`` and ``s_bar`` are the cotangents of r and s."""
 
     def __init__(self, work, r, s):
         self._work, self._r, self._s, self._c = work, r, s, np.zeros_like(r)
-        self._h = self._solved(r)
-
-    def _solved(self, x):
-        """Kuu^-1 x."""
-        return solve_vectors(self._work.L, solve_vectors(self._work.L, x), transpose=True)
+        self._h = _solved(work.L, r)
 
     @property
     def clamped(self):
@@ -379,7 +395,7 @@ class _ShiftedPass(Pass):
     def finish(self, kl_bar):
         posterior_bar, Kuu_bar = self._work.finish(kl_bar)
         h = self._h
-        g = self.r_bar = -self._solved(self._c + 0.5 * kl_bar * self._s)
+        g = self.r_bar = -_solved(self._work.L, self._c + 0.5 * kl_bar * self._s)
         self.s_bar = -0.5 * kl_bar * h
         if Kuu_bar is not None:
             low_rank = kernels.matmul(

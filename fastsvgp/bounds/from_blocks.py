@@ -15,9 +15,9 @@ from ..records import Blocks, private_record
 from ..records.typed import Array, ArrayLike, Random, Seed
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
+from .at_inputs import total, trailing
 from .gradient_sums import scaled
 from .layer_pass import LayerParts, LayerPass
-from .predict import total, trailing
 
 
 @public_call()

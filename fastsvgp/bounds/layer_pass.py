@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..posteriors.base import SUMS, PriorFactor, over_outputs
+from .. import kernels
+from ..posteriors.base import SUMS, Posterior, PriorFactor, cached_attribute, over_outputs
 from ..records import Marginals, is_record, leaves, plus
 from ..records.inducing_sets import naming_repeated
 from .gradient_sums import added
@@ -19,6 +20,8 @@ from .gradient_sums import added
 # inducing variables; for more, recomputing Kuu in its reverse rule costs 1 % of the time and saves
 # an (M, M) array
 KEEP_KUU_UP_TO = 256
+# a name in ``need``: only ``means`` of the pass will be called
+MEANS = "means"
 
 
 class LayerParts(NamedTuple):
@@ -62,7 +65,7 @@ class LayerPass:
         Number of inputs that will be pulled: columns of Kuf.
     need : tuple of str
         Dotted names of the layer's fields to differentiate; "inputs" for the cotangents of X;
-        "natural_step".
+        "natural_step"; ``MEANS``.
     prior : Prior, optional
         Prior of another pass with the same covariance, inducing inputs and jitter.
     **more
@@ -102,6 +105,7 @@ class LayerPass:
         with naming_repeated(layer.inducing):
             self.work = layer.posterior.start_from(prior, columns, of_posterior, **more)
         self.num_inducing = len(Kuu)
+        self._prior = prior if MEANS in need else None
         self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
         self._dtype, self._pulled, self._mean_bar = Kuu.dtype, False, None
         self._covariance_bars, self._inducing_bars, self._below_bars = [], [], []
@@ -125,6 +129,36 @@ class LayerPass:
         mean = self.layer.mean
         f = f if mean is None else Marginals(f.mean + mean(X), f.var)
         return f, Rows(X, inner, Kuf, saved)
+
+    def means(self, X):
+        """Return the means (..., N) of ``forward``, k(X, Z) v and the mean function, alone."""
+        v = self._mean_weights
+        if v is None:
+            return self.forward(X)[0].mean
+        covariance, rows, _ = self.layer.covariance.inner(X)
+        products = kernels.matmul(
+            v.reshape(-1, v.shape[-1]), covariance.Kuf(self.layer.inducing, rows)
+        )
+        f = products.reshape(*v.shape[:-1], len(X))
+        return f if self.layer.mean is None else f + self.layer.mean(X)
+
+    @cached_attribute
+    def _mean_weights(self):
+        """v (..., M), or None if the posterior has no rule of its own for weights of paths.
+
+        These are Gaussian, so affine in u0 and in the normal numbers: at zeros they are E v.
+        """
+        q, M = self.layer.posterior, self.num_inducing
+        if getattr(type(q), "path_weights", None) is Posterior.path_weights:
+            return None
+        axes = q.check_size(*q.set_sizes(M))
+
+        def zeros(*shape):
+            return np.zeros(shape, self._dtype, like=self._prior.Kuu)
+
+        with naming_repeated(self.layer.inducing):
+            v = q.path_weights(self._prior, zeros(*(axes or (1,)), M, 1), zeros)
+        return v.reshape(*axes, M)
 
     def floor(self, X):
         """Return the lower bounds (N,) to which variances at X are clipped."""

@@ -4,16 +4,14 @@ Kuu is factorised once. Test inputs are processed in chunks, so N x N matrices e
 ``full_cov``.
 """
 
-from typing import Unpack
+from typing import Literal, Unpack, overload
 
 import numpy as np
 
-from .. import check, kernels
+from .. import check
 from ..likelihoods.layout import laid_out
-from ..records import Marginals
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import (
-    AnyRecord,
     Array,
     ArrayLike,
     OfFunctions,
@@ -24,10 +22,34 @@ from ..records.typed import (
 )
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
+from .at_inputs import joint, joint_samples, marginals, means, trailing, with_variance
 from .elbo import SVGP
-from .model_kinds import kind_of
 
-NAMES = ("Xs", "Ys")  # names of the arguments in messages
+
+@overload
+def predict_f(
+    model: Record,
+    Xs: ArrayLike,
+    *,
+    full_cov: bool = False,
+    var: Literal[True] = True,
+    jitter: float | None = None,
+    chunk_size: int | None = None,
+    **others: Unpack[OfFunctions],
+) -> tuple[Array, Array]: ...
+
+
+@overload
+def predict_f(
+    model: Record,
+    Xs: ArrayLike,
+    *,
+    full_cov: Literal[False] = False,
+    var: Literal[False],
+    jitter: float | None = None,
+    chunk_size: int | None = None,
+    **others: Unpack[OfFunctions],
+) -> Array: ...
 
 
 @public_call(SVGP)
@@ -36,10 +58,11 @@ def predict_f(
     Xs: ArrayLike,
     *,
     full_cov: bool = False,
+    var: bool = True,
     jitter: float | None = None,
     chunk_size: int | None = None,
     **others: Unpack[OfFunctions],
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array] | Array:
     """Predict the mean and variance of the latent function.
 
     Parameters
@@ -49,6 +72,8 @@ def predict_f(
         Test inputs.
     full_cov : bool
         Return covariance matrices, computed without chunks.
+    var : bool
+        False returns the mean alone, at the cost of the covariances with the inducing inputs.
     jitter : float, optional
         Added to the diagonal of Kuu, as in ``elbo``: use the same.
     chunk_size : int, optional
@@ -61,12 +86,14 @@ def predict_f(
     Returns
     -------
     mean : (N,) or (N, P)
-    var : (N,) or (N, P); covariance (N, N) or (P, N, N) with ``full_cov``
+    var : (N,) or (N, P); covariance (N, N) or (P, N, N) with ``full_cov``; none with ``var=False``
 
     Notes
     -----
     2 M^2 N flops for the first output, M^2 N for each further one, and M^3 / 3. Handbook, appendix
-    II. On a device the results stay there; the outcome of all checks is copied to the host once.
+    II. The mean alone takes 2 M N per output, except of ``Decoupled``, and of a posterior of your
+    own without ``path_weights``. On a device the results stay there; the outcome of all checks is
+    copied to the host once.
 
     Examples
     --------
@@ -76,11 +103,15 @@ def predict_f(
     >>> mean, cov = fs.predict_f(model, X[:5], full_cov=True)
     >>> cov.shape
     (5, 5)
+    >>> fs.predict_f(model, X, var=False).shape
+    (40,)
     """
-    if not check.flag("full_cov", full_cov):
-        _, _, f = _marginals(model, Xs, jitter, chunk_size)
+    if not with_variance(full_cov, var):
+        return trailing(means(model, Xs, jitter, chunk_size))
+    if not full_cov:
+        _, _, f = marginals(model, Xs, jitter, chunk_size)
         return trailing(f.mean), trailing(f.var)
-    mean, cov, _ = _joint(model, Xs, jitter)
+    mean, cov, _ = joint(model, Xs, jitter)
     return trailing(mean), cov
 
 
@@ -115,7 +146,7 @@ def predict_y(
     >>> bool((var > 0.1).all())
     True
     """
-    model, _, f = _marginals(model, Xs, jitter, chunk_size)
+    model, _, f = marginals(model, Xs, jitter, chunk_size)
     mean, var = model.likelihood.predict_mean_and_var(laid_out(model.likelihood, f))
     return trailing(mean), trailing(var)
 
@@ -157,7 +188,7 @@ def predict_log_density(
     >>> round(float(-fs.predict_log_density(best, X, Y).mean()), 3)
     -0.163
     """
-    model, Ys, f = _marginals(model, Xs, jitter, chunk_size, Ys)
+    model, Ys, f = marginals(model, Xs, jitter, chunk_size, Ys)
     return model.likelihood.predict_log_density(Ys, laid_out(model.likelihood, f))
 
 
@@ -210,7 +241,7 @@ def predict_cdf(
     >>> fs.predict_cdf(fs.optimal_svgp(sgpr, X, Y), X[:1], Y[:1] + 10.0)
     array([1.])
     """
-    model, Ys, f = _marginals(model, Xs, jitter, chunk_size, Ys)
+    model, Ys, f = marginals(model, Xs, jitter, chunk_size, Ys)
     return trailing(model.likelihood.predict_cdf(Ys, laid_out(model.likelihood, f)))
 
 
@@ -263,7 +294,7 @@ def predict_quantiles(
     (3, 2)
     """
     levels = levels_of(levels)
-    model, _, f = _marginals(model, Xs, jitter, chunk_size)
+    model, _, f = marginals(model, Xs, jitter, chunk_size)
     f = laid_out(model.likelihood, f)
     q = model.likelihood.predict_quantiles(levels.ravel().tolist(), f)
     q = np.ascontiguousarray(q.swapaxes(1, -1), like=q) if q.ndim == 3 else q
@@ -324,76 +355,6 @@ def sample_f(
     (3, 40)
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    mean, cov, jitter = _joint(model, Xs, jitter)
+    mean, cov, jitter = joint(model, Xs, jitter)
     with naming_repeated(check.as_array("Xs", Xs), "Xs"):
         return joint_samples(mean, cov, jitter, num_samples, rng)
-
-
-def joint_samples(mean, cov, jitter, num_samples, rng):
-    """Draw samples (num_samples, N) or (num_samples, N, P) of Gaussians.
-
-    mean (..., N); cov (..., N, N)
-    """
-    factor = kernels.cholesky(cov, jitter)
-    noise = np.asarray(
-        rng.standard_normal((*mean.shape, num_samples)).astype(mean.dtype), like=mean
-    )
-    samples = mean[..., None] + kernels.multiply_triangular(factor, noise)  # (..., N, S)
-    samples = np.moveaxis(samples, -1, 0).swapaxes(1, -1) if mean.ndim == 2 else samples.T
-    return np.ascontiguousarray(samples, like=mean)
-
-
-def _marginals(
-    model, Xs, jitter, chunk_size, Ys=check.ABSENT
-) -> tuple[AnyRecord, np.ndarray, Marginals]:
-    """Return the checked model, the checked targets, and marginals (..., N), chunk by chunk."""
-    layer, model, Xs, Ys, _ = begin_pass(model, jitter, Xs, Ys)
-    parts = [layer.forward(X)[0] for X in chunks(layer, Xs, chunk_size)]
-    check.report_clamped(layer.clamped)
-    f = Marginals(
-        *(
-            np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in ("mean", "var")
-        )
-    )
-    check.result(total(f.var), model)
-    return model, Ys, f
-
-
-def chunks(layer, Xs, chunk_size):
-    """Return the chunks of Xs for a pass, of the requested or the default size."""
-    size = max(1, kernels.chunk_numbers(Xs) // layer.num_inducing)
-    size = size if chunk_size is None else check.whole("chunk_size", chunk_size)
-    return [Xs[start : start + size] for start in range(0, len(Xs), size)]
-
-
-def begin_pass(model, jitter, Xs, Ys=check.ABSENT, need=(), columns=None):
-    """Check the arguments and begin a pass: ``(pass, model, Xs, Ys, jitter)``.
-
-    ``columns`` as of a ``LayerPass``; default the rows of Xs.
-    """
-    kind = kind_of(model)
-    model, Xs, Ys, dtype = kind.checked(model, Xs, Ys, NAMES)
-    jitter = check.jitter_amount(jitter, dtype)
-    columns = len(Xs) if columns is None else columns
-    layer = kind.begin(model, dtype, columns, need, jitter=jitter, rng=None)
-    return layer, model, Xs, Ys, jitter
-
-
-def _joint(model, Xs, jitter):
-    """Return mean (..., N), covariance (..., N, N), and the jitter that was added."""
-    layer, model, Xs, _, jitter = begin_pass(model, jitter, Xs, columns=0)
-    mean, cov = layer.joint(Xs)
-    check.report_clamped(layer.clamped)
-    check.result(total(cov), model)
-    return mean, cov, jitter
-
-
-def total(array):
-    """Sum all entries in float64; the sum is finite only if they are."""
-    return np.add.reduce(array, axis=None, dtype=np.float64)
-
-
-def trailing(array):
-    """Move the outputs from the leading axis, inside the package, to the trailing axis of users."""
-    return np.ascontiguousarray(array.T, like=array) if array.ndim == 2 else array

@@ -16,8 +16,8 @@ from ..records.typed import Array, ArrayLike, Record
 from ..runtime import deferred_checks, tuning
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
+from .at_inputs import begin_pass, total, trailing
 from .elbo import SVGP
-from .predict import begin_pass, total, trailing
 
 
 @public_call(SVGP)

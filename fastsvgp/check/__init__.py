@@ -24,6 +24,7 @@ from .arrays import (
     unmasked,
 )
 from .components import PARTIAL, in_place_of_class, parts
+from .divergence import diverged
 from .models import (
     ABSENT,
     defer,
@@ -55,6 +56,7 @@ __all__ = [
     "data_scale",
     "defer",
     "deferred",
+    "diverged",
     "drawn",
     "finite",
     "in_place_of_class",

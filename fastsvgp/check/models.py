@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Diverged, VarianceClampWarning, suggested_fields, warn
+from ..errors import VarianceClampWarning, suggested_fields, warn
 from ..records import is_record, leaves, matches, missing, tree_map, treedef_of
 from ..records.dtypes import common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
@@ -16,6 +16,7 @@ from ..runtime import deferred_checks
 from ..runtime.dispatch import backend_of, one_device
 from .arrays import as_array, codes, columns, finite, inputs, on_host, positive, square, targets
 from .components import PARTIAL, parts
+from .divergence import diverged
 
 ABSENT = object()  # an argument that a function does not take; ``None`` would be a given value
 
@@ -343,11 +344,8 @@ def result(value: Any, model: Any, leave: bool = False) -> float:
                 array = on_host(array)
                 finite(path, np.tril(array) if kind in ("tril", "columns", "symmetric") else array)
     if math.isnan(value):
-        raise Diverged(
-            "the value is nan, though model and data are finite: an intermediate number overflowed."
-            " Likely causes, in order: targets or inputs on a wild scale (standardise them);"
-            " parameters far from 1, as after steps that are too large (restart with smaller"
-            " steps); float32 where float64 is needed"
+        raise diverged(
+            "the value is nan, though model and data are finite: a number overflowed", model
         )
     return value
 

@@ -63,8 +63,8 @@ def _add_data(fit):
     data = fit.add_argument_group(
         "data",
         f"A text column becomes one input per level, for the {LEVELS} most frequent levels in the"
-        " training rows, and one input for all other text. A date column becomes three inputs:"
-        " day number, month and weekday.",
+        " training rows, and one input for all other text. Dates become a day number and their"
+        " place in the year, the week and the day. Numbers can have units.",
     )
     data.add_argument(
         "--target",

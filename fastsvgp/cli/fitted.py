@@ -13,6 +13,7 @@ from ..files import as_path
 from ..latents.model import layers_of as latents_of
 from ..records.persistence import COMMAND_LINE
 from .data.columns import Encoding
+from .data.forms import Form
 from .data.second_column import in_units
 from .data.tables import read_table
 from .data.targets import listed
@@ -62,7 +63,8 @@ class Fitted:
     columns : dict
         Layout of the training file: ``named``, ``width``, and positions of the ``inputs`` and of
         the ``target``. ``second``, if there is one, describes the second column of the target:
-        ``option``, ``name`` and ``position``.
+        ``option``, ``name`` and ``position``. ``target_forms``: of targets with units, how their
+        cells are read. ``na``: codes of missing values.
     scale : Standardisation
         Converts to the units of the model: ``scale.inputs(X)`` and ``scale.target(y)``, with
         ``x_mean``, ``x_scale``, ``y_mean``, ``y_scale``.
@@ -230,7 +232,7 @@ class Fitted:
 
     def _format(self):
         """Return the first format with all that the file holds: earlier versions can read it."""
-        if "na" in self.columns:
+        if self.encoding is not None or {"na", "target_forms"} & self.columns.keys():
             return FORMAT
         if "second" in self.columns:
             return 6
@@ -374,6 +376,12 @@ class Fitted:
             f" model was fitted to {len(inputs)} input{'s'[: len(inputs) != 1]}"
             f" ({shown(self.column_names)}){of_file}; give a file with these columns"
         )
+
+    def read_targets(self, table, target):
+        """Read cells of the targets as ``fit`` did; ``target``: as from ``find_columns``."""
+        for i, form in zip(listed(target), self.columns.get("target_forms", ()), strict=False):
+            if form is not None and i in table.text:
+                table.read_as(i, Form(**form))
 
     def find_second(self, table):
         """Return the second column (N,) of the target in a table that has it as numbers, or None.

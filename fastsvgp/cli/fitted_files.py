@@ -16,14 +16,15 @@ from ..layers.layer import checked
 from ..recipes import classes_of
 from ..weight_space import qsgp
 from .data.columns import Encoding
+from .data.forms import Form
 from .data.targets import listed
 from .data.task import Standardisation
 from .errors import shown
 from .settings.names import COLUMNS, LIKELIHOODS, kind_of
 
 # format of the description. Format 1 has no format number and no encoding, format 2 has no dates,
-# format 3 has no maps of inputs, format 4 has one target, format 5 no second column of it, format 6
-# no codes of missing values
+# format 3 has no maps of inputs, format 4 has one target, format 5 no second column of it, and
+# format 6 no forms but those of dates, and no codes of missing values
 FORMAT = 7
 
 
@@ -229,6 +230,11 @@ def _check_columns(columns, D):
     _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")
     codes = columns.get("na", [])
     _require(isinstance(codes, list) and _texts(codes, len(codes)), f"na {codes!r:.60}")
+    written = columns.get("target_forms")
+    if written is not None:
+        _require(len(written) == len(listed(target)), f"target_forms {written!r:.60}")
+        possible = all(form is None or Form(**form).is_possible for form in written)
+        _require(possible, f"target_forms {written!r:.60}")
     if (second := columns.get("second")) is not None:
         there = type(second["position"]) is int and 0 <= second["position"] < width
         named = isinstance(second["name"], str) and second["option"] in COLUMNS

@@ -24,6 +24,7 @@ def run(args):
     table = fitted.table(args.file, args.delimiter, args.header, args.skip)
     columns, target = fitted.find_columns(table)
     X = fitted.inputs(table, columns)
+    fitted.read_targets(table, target)
     prediction = fitted.predict(X, levels)
     _check_rows(table, prediction)
     text = as_csv(fitted, prediction, levels)

@@ -5,7 +5,7 @@ import numpy as np
 from .. import kernels
 from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods.base import in_dtype, log, number, total, weighted
-from ..posteriors.base import add_to_diagonals, prior_factor
+from ..posteriors.base import add_to_diagonals, covariance_factor
 from ..records.inducing_sets import naming_repeated
 from ..runtime import tuning
 
@@ -70,7 +70,7 @@ def _whole(s, sgpr, X, jitter, beta):
     """
     s.blocks = sgpr.covariance.blocks(sgpr.inducing, X)
     with naming_repeated(sgpr.inducing):
-        s.L = prior_factor(s.blocks.Kuu, jitter)
+        s.L = covariance_factor(s.blocks.Kuu, jitter)
     s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
     precisions = kernels.full(X.shape[0], s.beta, s.y) if s.weights is None else beta * s.weights
     gram = kernels.weighted_gram(s.Lam, precisions)
@@ -91,7 +91,7 @@ def _in_parts(s, sgpr, X, jitter, beta):
         if part is None:
             part = max(least, kernels.chunk_numbers(s.y) // len(blocks.Kuu))
             with naming_repeated(sgpr.inducing):
-                s.L = prior_factor(blocks.Kuu, jitter)
+                s.L = covariance_factor(blocks.Kuu, jitter)
         Lam = kernels.solve_triangular(s.L, blocks.Kuf, overwrite_b=True)
         count, weights = Lam.shape[1], None if s.weights is None else s.weights[rows]
         precisions = kernels.full(count, s.beta, s.y) if weights is None else beta * weights

@@ -54,7 +54,7 @@ from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..means import Mean
 from ..posteriors import WhitenedOrthogonal
-from ..posteriors.base import add_to_diagonals, identities, prior_factor
+from ..posteriors.base import add_to_diagonals, covariance_factor, identities
 from ..records import Blocks, leaf, record, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, Number, Record
@@ -203,7 +203,7 @@ class _State:
         )
         self.real_beta, self.real_part = in_dtype(self.beta, y.dtype), y.dtype.type(self.part)
         with naming_repeated(sgpr.inducing):
-            self.L = prior_factor(self.blocks.Kuu, jitter)
+            self.L = covariance_factor(self.blocks.Kuu, jitter)
         M = sgpr.covariance.num_inducing(sgpr.inducing)[0]
         self.sets = u, v = slice(0, M), slice(M, len(self.L))
         self.L_v = np.ascontiguousarray(self.L[v, v], like=self.L)

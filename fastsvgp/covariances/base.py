@@ -330,6 +330,30 @@ def all_codes(parts, D):
     return found
 
 
+def refuse_codes(what, covariance, inputs):
+    """Refuse a covariance that reads codes where its inputs are not columns of X, but ``inputs``.
+
+    Numbers that a model computes are real, and codes of them would be their integer parts.
+    """
+    reader = _reader_of_codes(covariance)
+    if reader is not None:
+        raise TypeError(
+            f"{what}: a {reader} reads codes, but its inputs are {inputs}, real numbers; make each"
+            " code a column of 0 and 1"
+        )
+
+
+def _reader_of_codes(covariance):
+    """Return the name of a covariance within this one that reads codes, or None."""
+    fields = [getattr(covariance, name) for name, _ in covariance._record_fields]
+    inside = [one for field in fields for one in (field if isinstance(field, tuple) else (field,))]
+    parts = [one for one in inside if isinstance(one, Covariance)]
+    if parts:
+        return next(filter(None, map(_reader_of_codes, parts)), None)
+    kind = type(covariance)
+    return None if kind.code_columns is Covariance.code_columns else kind.__name__
+
+
 def needs_fields(need):
     """Whether ``need`` asks for any field of a covariance."""
     return any(name.partition(".")[0] == "covariance" for name in need)
@@ -356,11 +380,11 @@ def need_of(need, field):
     return tuple(words)
 
 
-def check_part(what, part, D):
+def check_part(what, part, D, inputs=None):
     """Check a part of a covariance.
 
     Refuse a part that is not a covariance, defines its own inducing variables, or does not fit D
-    columns.
+    columns. ``inputs`` says what these are, if they are not columns of X: see ``refuse_codes``.
     """
     owner = what.partition(".")[0]
     if not isinstance(part, Covariance):
@@ -380,6 +404,8 @@ def check_part(what, part, D):
             f"{what}: a {type(part).__name__} has inducing variables of its own (it defines"
             f" {', '.join(own)}), but {owner} needs values of the function; use it alone"
         )
+    if inputs is not None:
+        refuse_codes(what, part, inputs)
     try:
         part.check_dim(D)
     except ValueError as error:

@@ -25,14 +25,14 @@ class ChangePoints(Covariance):
     """k = sum_i w_i(x) k_i(x, x') w_i(x'): one covariance after the other along a column.
 
     Part i has the weight w_i = sigmoid(steepness (x - at_{i-1})) sigmoid(steepness (at_i - x)),
-    with x in the column: about 1 between its changes, and about 0 elsewhere.
+    with x in the column and ascending changes: about 1 between its changes, and about 0 elsewhere.
 
     Parameters
     ----------
     parts : tuple of Covariance
         P covariances of all columns.
     at : (P - 1,)
-        Where they change, in ascending order.
+        Where they change. The order does not matter: training can move one past another.
     steepness : ()
         Positive: of all changes, per unit of the column.
     column : int
@@ -60,7 +60,7 @@ class ChangePoints(Covariance):
     def _sigmoids(self, X):
         """Return the sigmoids and their complements at each change, both (P - 1, N)."""
         # the sigmoid of u is (1 + tanh(u / 2)) / 2, which does not overflow
-        half = np.tanh((self.steepness / 2) * (X[:, self.column] - self.at[:, None]))
+        half = np.tanh((self.steepness / 2) * (X[:, self.column] - np.sort(self.at)[:, None]))
         return (1 + half) / 2, (1 - half) / 2
 
     def _weights(self, X):
@@ -80,8 +80,10 @@ class ChangePoints(Covariance):
         of_part = -weights_bar[:-1] * up * down
         of_part[1:] *= up[:-1]
         u_bar += of_part
-        at_bar = -self.steepness * u_bar.sum(1, dtype=np.float64)
-        away = X[:, self.column] - self.at[:, None]
+        order = np.argsort(self.at)
+        at_bar = np.empty_like(self.at, dtype=np.float64)
+        at_bar[order] = -self.steepness * u_bar.sum(1, dtype=np.float64)
+        away = X[:, self.column] - self.at[order, None]
         steepness_bar = (u_bar * away).sum(dtype=np.float64)
         X_bar = np.zeros_like(X)
         X_bar[:, self.column] = self.steepness * u_bar.sum(0)

@@ -121,9 +121,12 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
 
     def check_dim(self, D):
         check_image_columns("Convolutional", D, self.geometry)
-        check_part("Convolutional.patch_covariance", self.patch_covariance, self._patch_size)
+        patches, places = "patches of images", "places of patches"
+        check_part(
+            "Convolutional.patch_covariance", self.patch_covariance, self._patch_size, patches
+        )
         if self.location_covariance is not None:
-            check_part("Convolutional.location_covariance", self.location_covariance, 2)
+            check_part("Convolutional.location_covariance", self.location_covariance, 2, places)
         shape, P = np.shape(self.weights), num_windows(self.geometry)
         if shape not in ((), (P,)):
             raise ValueError(

@@ -67,7 +67,8 @@ class OnFeatures(Covariance):
                 f"OnFeatures: `network.weights.0` has {self.network.num_columns} rows, but the"
                 f" inputs have D = {D} columns"
             )
-        check_part("OnFeatures.covariance", self.covariance, self.network.num_features)
+        F = self.network.num_features
+        check_part("OnFeatures.covariance", self.covariance, F, "features of a network")
 
     def _check_network(self):
         if not isinstance(self.network, Network):

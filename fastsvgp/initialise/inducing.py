@@ -184,13 +184,13 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     >>> fs.greedy_variance_inducing(X, 5, covariance, rng=0).shape
     (5, 1)
     """
-    rng, (M, divided) = check.generator(rng), sizes_of_sets(M)
     if not is_record(covariance) or not hasattr(covariance, "check_dim"):
         kind = type(covariance).__name__
         raise TypeError(
             "greedy_variance_inducing: `covariance` must be a record such as fastsvgp.RBF(...),"
-            f" got {kind}"
+            f" got {kind}; the arguments are X, M, covariance, in this order"
         )
+    rng, (M, divided) = check.generator(rng), sizes_of_sets(M)
     if hasattr(covariance, "geometry"):
         raise TypeError(
             "greedy_variance_inducing: `covariance` is of images, and its inducing inputs are"

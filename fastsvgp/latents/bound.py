@@ -12,19 +12,22 @@ import inspect
 import numpy as np
 
 from .. import check, models
-from ..bounds.elbo import data_term_and_grad, elbo, elbo_and_grad
-from ..bounds.model_kinds import KINDS, ModelKind
-from ..bounds.predict import (
+from ..bounds.at_inputs import (
     begin_pass,
     chunks,
     joint_samples,
+    total,
+    trailing,
+    with_variance,
+)
+from ..bounds.elbo import data_term_and_grad, elbo, elbo_and_grad
+from ..bounds.model_kinds import KINDS, ModelKind
+from ..bounds.predict import (
     predict_cdf,
     predict_f as predict_f_of_svgp,
     predict_log_density,
     predict_quantiles,
     predict_y,
-    total,
-    trailing,
 )
 from ..bounds.predict_vjp import predict_f_and_vjp
 from ..records import restricted, tree_map
@@ -70,7 +73,16 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random):
     return check.result(kl, model), restricted(_gradient(model, bars, likelihood_bar), wrt)
 
 
-def predict_f(model, Xs, *, full_cov=False, full_output_cov=False, jitter=None, chunk_size=None):
+def predict_f(
+    model,
+    Xs,
+    *,
+    full_cov=False,
+    full_output_cov=False,
+    var=True,
+    jitter=None,
+    chunk_size=None,
+):
     """Predict the J functions as for an SVGP: mean and variance (N, J), or (N,) if J is 1.
 
     ``full_cov``: covariances over rows, (J, N, N). ``full_output_cov``: covariances over functions
@@ -79,8 +91,9 @@ def predict_f(model, Xs, *, full_cov=False, full_output_cov=False, jitter=None, 
     """
     if not check.flag("full_output_cov", full_output_cov):
         return inspect.unwrap(predict_f_of_svgp)(
-            model, Xs, full_cov=full_cov, jitter=jitter, chunk_size=chunk_size
+            model, Xs, full_cov=full_cov, var=var, jitter=jitter, chunk_size=chunk_size
         )
+    with_variance(full_output_cov, var, "full_output_cov")
     if check.flag("full_cov", full_cov):
         raise ValueError(
             "predict_f: `full_cov` and `full_output_cov` together are a covariance of J N numbers;"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..bounds.layer_pass import LayerBars
+from ..bounds.layer_pass import MEANS, LayerBars
 from ..bounds.posterior_passes import layer_pass
 from ..errors import NotPositiveDefinite
 from ..posteriors.base import Joint
@@ -56,8 +56,8 @@ class LatentPass:
     columns : int
         Number of inputs that will be pulled.
     need : tuple of str
-        Dotted names of the model's fields to differentiate; "inputs"; "natural_step", for all
-        layers.
+        Dotted names of the model's fields to differentiate; "inputs"; "natural_step" and
+        ``MEANS``, for all layers.
     hidden : bool
         End at g: the marginals are those of g, and ``pull`` takes their cotangents.
     each : sequence of dict, optional
@@ -124,6 +124,14 @@ class LatentPass:
             f = Marginals(f.mean + mean(X), f.var)
         shape = *axes_of(self.model, len(f.mean)), len(X)
         return Marginals(f.mean.reshape(shape), f.var.reshape(shape))
+
+    def means(self, X):
+        """Return the means of ``forward`` alone."""
+        g = _stacked([work.means(X).reshape(-1, len(X)) for work in self.passes])
+        if self.hidden:
+            return g
+        f = self.of_values(g, X)
+        return f.reshape(*axes_of(self.model, len(f)), len(X))
 
     def floor(self, X):
         """Return the lower bounds (L, N) to which variances of g at X are clipped."""
@@ -254,7 +262,7 @@ def _own(need, number, shares):
         own = tuple(name.removeprefix(root + ".") for name in need if name.startswith(root + "."))
     if shares:
         own += tuple(name for name in need if name.partition(".")[0] == "inducing")
-    return own + tuple(name for name in need if name in ("inputs", "natural_step"))
+    return own + tuple(name for name in need if name in ("inputs", "natural_step", MEANS))
 
 
 def _asks(need, field):

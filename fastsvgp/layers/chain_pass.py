@@ -86,6 +86,16 @@ class Chain:
 
         ``X`` (B, D) is a chunk of rows, ``draws`` hold (S, B, P) per hidden layer.
         """
+        X, residuals = self._hidden(X, draws)
+        f, rows = self.passes[-1].forward(X)
+        return f, [*residuals, rows if self._lowest < len(self.passes) else None]
+
+    def means(self, X, draws):
+        """Return the means of ``forward`` alone, for ``top=(MEANS,)``."""
+        return self.passes[-1].means(self._hidden(X, draws)[0])
+
+    def _hidden(self, X, draws):
+        """Return the inputs (S B, D) of the last layer, and the residuals of the others."""
         residuals = []
         for number, eps in enumerate(draws):
             work = self.passes[number]
@@ -105,8 +115,7 @@ class Chain:
             else:
                 residuals.append(None)
             X = h.reshape(-1, h.shape[-1])
-        f, rows = self.passes[-1].forward(X)
-        return f, [*residuals, rows if self._lowest < len(self.passes) else None]
+        return X, residuals
 
     @staticmethod
     def _half(work, before, X, var, root):

@@ -15,13 +15,13 @@ import numpy as np
 from .. import check, kernels
 from ..bounds.posterior_passes import layer_pass
 from ..covariances import Covariance
+from ..covariances.base import refuse_codes
 from ..covariances.convolutional_sums import num_windows
 from ..covariances.image_patches import OnPatches
 from ..means import Mean
 from ..posteriors import Posterior
 from ..records import Marginals, record
 from ..records.typed import Array, Record
-from .layer import PARTS
 
 
 @record
@@ -83,11 +83,12 @@ class ConvolutionalLayer(OnPatches):
 
     def check_parts(self):
         """Raise ``TypeError`` as a ``Layer`` does."""
-        check.parts(self, PARTS)
+        check.parts(self)
 
     def check_shapes(self):
         """Return ``(H W C, (R S P,))``, with the errors of a ``Layer``."""
         H, W, C, h, w, _ = self.geometry
+        refuse_codes("ConvolutionalLayer.covariance", self.covariance, "patches of images")
         sizes, columns = check.inducing(
             self, self.posterior.num_sets, f"a {type(self.posterior).__name__} posterior"
         )
@@ -150,6 +151,11 @@ class PatchPass:
             rows,
             which,
         )
+
+    def means(self, X):
+        """As in a ``LayerPass``."""
+        patches, which = merged(self._patches(X))
+        return self._image(self._of_patches.means(patches), which, len(X))
 
     @staticmethod
     def _image(moment, which, N):

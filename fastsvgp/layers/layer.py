@@ -1,13 +1,12 @@
 """Records of a deep GP, and the argument checks of its public functions."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from .. import check
 from ..bounds.posterior_passes import layer_pass
 from ..covariances import Covariance
-from ..errors import NotPositiveDefinite
+from ..covariances.base import refuse_codes
+from ..errors import BadEntry, NotPositiveDefinite
 from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
@@ -16,11 +15,7 @@ from ..records import leaves, record, replace
 from ..records.typed import Array, Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
-
-PARTS = "covariance", "posterior", "mean"
-
-if TYPE_CHECKING:
-    from .convolutional import ConvolutionalLayer
+from .convolutional import ConvolutionalLayer
 
 
 @record
@@ -60,7 +55,7 @@ class Layer:
 
     def check_parts(self):
         """Raise ``TypeError`` if a part has the wrong type."""
-        check.parts(self, PARTS)
+        check.parts(self)
 
     def check_shapes(self):
         """Return ``(columns of the inputs, leading axes of the outputs)``.
@@ -106,7 +101,7 @@ class DeepGP:
     (6, 1)
     """
 
-    layers: "tuple[Layer | ConvolutionalLayer | Record, ...]"
+    layers: tuple[Layer | ConvolutionalLayer | Record, ...]
     likelihood: Likelihood
 
     @property
@@ -134,7 +129,11 @@ class naming:
             and error.args
             and isinstance(error.args[0], str)
         ):
-            error.args = (f"`{self._name}`: {error.args[0]}", *error.args[1:])
+            if isinstance(error, BadEntry):  # it puts the name of the array in quotes itself
+                error.name = f"{self._name}.{error.name}"
+                error.args = (error.name, *error.args[1:])
+            else:
+                error.args = (f"`{self._name}`: {error.args[0]}", *error.args[1:])
 
 
 def naming_layer(number):
@@ -232,6 +231,8 @@ def _check_chain(layers):
     sizes = []
     for number, layer in enumerate(layers):
         with naming_layer(number):
+            for part in getattr(layer, "latents", (layer,)) if number else ():
+                refuse_codes("covariance", part.covariance, f"outputs of `layers[{number - 1}]`")
             sizes.append(layer.check_shapes())
     for number, ((_, outputs), (D, _)) in enumerate(zip(sizes, sizes[1:], strict=False)):
         if not outputs:

@@ -11,7 +11,9 @@ from itertools import accumulate
 import numpy as np
 
 from .. import check, kernels, models
-from ..bounds.predict import NAMES, joint_samples, levels_of, total, trailing
+from ..bounds.at_inputs import NAMES, joint_samples, total, trailing
+from ..bounds.layer_pass import MEANS
+from ..bounds.predict import levels_of
 from ..likelihoods.layout import laid_out, of_unit
 from ..records.inducing_sets import naming_repeated
 from .bound import repeated
@@ -21,8 +23,21 @@ from .layer import DeepGP, checked, naming_layer, widths
 HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
 
 
-def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_samples=32, rng=None):
+def predict_f(
+    model,
+    Xs,
+    *,
+    full_cov=False,
+    var=True,
+    jitter=None,
+    chunk_size=None,
+    num_samples=32,
+    rng=None,
+):
     """Predict as for an SVGP: mean and variance (N,) or (N, P) of the mixture over hidden draws.
+
+    With ``var=False`` the mean alone: the draws need the variances of the hidden layers, so this
+    saves those of the last layer.
 
     ``num_samples`` is S, a power of two: the number of quasi-random points, common to all rows
     (``kernels.normal_points`` with this ``rng``: the same for the same seed, and for None).
@@ -35,6 +50,9 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_sa
             "predict_f: the outputs of a deep GP at several inputs are not jointly Gaussian: leave"
             " `full_cov` out; sample_f(model, Xs) draws whole functions"
         )
+    if not check.flag("var", var):
+        mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, top=(MEANS,))
+        return mixture.means()
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
     return mixture.gathered(lambda f, _: mixture.moments(f.mean, f.var))
 
@@ -127,7 +145,7 @@ class Mixture:
         Checked.
     """
 
-    def __init__(self, model, Xs, jitter, chunk_size, num_samples, rng, Ys=check.ABSENT):
+    def __init__(self, model, Xs, jitter, chunk_size, num_samples, rng, Ys=check.ABSENT, top=()):
         num_samples = check.whole("num_samples", num_samples, 2)
         if num_samples & (num_samples - 1):
             raise ValueError(
@@ -137,7 +155,7 @@ class Mixture:
         sizes = widths(self.model.layers)
         self._S = num_samples if sizes else 1
         self._points = _points(sizes, num_samples, rng, self._X)
-        self._chain = Chain(self.model, check.jitter_amount(jitter, dtype))
+        self._chain = Chain(self.model, check.jitter_amount(jitter, dtype), top=top)
         rows = max(
             1,
             kernels.chunk_numbers(self._X)
@@ -151,15 +169,36 @@ class Mixture:
         ``function`` returns a tuple; y is None without targets.
         """
         parts, seen = [], 0.0
-        for start in range(0, len(self._X), self._rows):
-            X = self._X[start : start + self._rows]
-            y = None if self._Y is check.ABSENT else self._Y[..., start : start + self._rows]
-            shape = self._S, len(X)
-            f, _ = self._chain.forward(
-                X, [np.broadcast_to(z[:, None], (*shape, z.shape[1])) for z in self._points]
-            )
+        for rows, X, draws in self._chunks():
+            y = None if self._Y is check.ABSENT else self._Y[..., rows]
+            f, _ = self._chain.forward(X, draws)
             seen = seen + total(f.var)
             parts.append(function(f, y))
+        return self._checked(parts, seen)
+
+    def means(self):
+        """Return the means (N,) or (N, P) of the mixture, for ``top=(MEANS,)``."""
+        parts, seen = [], 0.0
+        for _, X, draws in self._chunks():
+            mean = self.average(self.by_sample(self._chain.means(X, draws)))
+            seen = seen + total(mean)
+            parts.append((mean,))
+        return self._checked(parts, seen)[0]
+
+    def _chunks(self):
+        """Yield each chunk: its rows, its inputs, and the points of its draws."""
+        for start in range(0, len(self._X), self._rows):
+            rows = slice(start, start + self._rows)
+            X = self._X[rows]
+            shape = self._S, len(X)
+            yield (
+                rows,
+                X,
+                [np.broadcast_to(z[:, None], (*shape, z.shape[1])) for z in self._points],
+            )
+
+    def _checked(self, parts, seen):
+        """Concatenate the arrays (..., n) of chunks to (N, ...); ``seen`` is finite if all are."""
         check.report_clamped(self._chain.clamped)
         check.result(seen, self.model)
         return tuple(trailing(np.concatenate(part, axis=-1)) for part in zip(*parts, strict=True))

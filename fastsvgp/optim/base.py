@@ -22,7 +22,6 @@ from typing import Any, Self
 import numpy as np
 
 from .. import check
-from ..errors import Diverged
 from ..records import is_record, leaf, matches, record, static
 from ..records.typed import Names, Record, RecordT, Vector
 from .flat import as_names, check_paths, free_paths
@@ -227,11 +226,9 @@ class Optimiser(Fixing):
             wrong = [
                 path for path, at in layout.slices.items() if not np.isfinite(vector_bar[at]).all()
             ]
-            raise Diverged(
-                f"the gradient has NaN or infinity in {', '.join(map(repr, wrong))} at step"
-                f" {count}. Likely causes, in order: a step size that is too large; targets or"
-                " inputs on a wild scale (standardise them); float32"
-            )
+            names = ", ".join(map(repr, wrong))
+            what = f"the gradient has NaN or infinity in {names} at step {count}"
+            raise check.diverged(what, model, count)
         target, *new = out or (None, *(np.empty(layout.size, like=layout.home) for _ in moments))
         new.insert(0, np.empty(layout.size, like=layout.home))
         for at, which in segments:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..errors import Diverged
+from .. import check
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
@@ -44,11 +44,8 @@ def moves_of(found, bars, count):
             )
         rows, bar = (bar.rows, bar.values) if isinstance(bar, SparseRows) else (None, bar)
         if not _all_finite(bar):
-            raise Diverged(
-                f"the gradient has NaN or infinity in {path!r} at step {count + 1}. Likely causes,"
-                " in order: a step size that is too large; targets or inputs on a wild scale"
-                " (standardise them); float32"
-            )
+            what = f"the gradient has NaN or infinity in {path!r} at step {count + 1}"
+            raise check.diverged(what, step=count + 1)
         moves.append((path, kind, array, *_lines(path, array, rows, bar)))
     if checks := deferred_checks.pending():
         checks.read(0.0)

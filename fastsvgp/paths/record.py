@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .. import check
-from ..bounds.predict import total
+from ..bounds.at_inputs import total
 from ..records import record, replace
 from ..records.typed import Array, ArrayLike, Record
 from ..runtime import deferred_checks

@@ -3,8 +3,8 @@
 from typing import Unpack
 
 from .. import check, models
+from ..bounds.at_inputs import total
 from ..bounds.elbo import SVGP
-from ..bounds.predict import total
 from ..latents.model import (
     MultiGP,
     axes_of,
@@ -50,9 +50,10 @@ def sample_paths(
         needs fewer has its own number.
     frequencies : {"own", "shared"}
         "own": each function has its own. Means and covariances over functions are then those of
-        the posterior, for any number of features. "shared": one set for all functions, which is
-        faster at shared points. Given the frequencies, covariances are off by an error that
-        shrinks as one over the root of the number of features.
+        the posterior, for any number of features; those of a ``DeepGP`` only in the limit of many,
+        because a layer above depends on more than two moments. "shared": one set for all
+        functions, which is faster at shared points. Given the frequencies, covariances are off by
+        an error that shrinks as one over the root of the number of features.
     rng : None, int or numpy.random.Generator
         A seed gives the same functions again.
     jitter : float, optional

@@ -118,7 +118,7 @@ class PriorFactor:
 
     @cached_attribute
     def L(self):
-        return prior_factor(self.Kuu, self.jitter)
+        return covariance_factor(self.Kuu, self.jitter)
 
     @cached_attribute
     def factor(self):
@@ -363,17 +363,20 @@ def check_vector_and_matrix(q, M, first="mean", second="scale_tril"):
     return vector[:-1]
 
 
-def prior_factor(Kuu, jitter):
-    """L = chol(Kuu + jitter I).
+def covariance_factor(K, jitter):
+    """L = chol(K + jitter I), for a covariance K (..., M, M) of values of functions.
 
-    Without jitter, refuse pivots of the size of rounding errors, as duplicated inputs give.
+    Without jitter, refuse pivots of the size of rounding errors, as duplicated inputs give: whether
+    these are positive depends on the BLAS kernel.
     """
-    L = kernels.cholesky(Kuu, jitter)
+    L = kernels.cholesky(K, jitter)
     if jitter == 0:
-        pivots = np.square(L.diagonal())
-        lost = pivots <= 2 * len(L) * np.finfo(L.dtype).eps * Kuu.diagonal()
+        M = K.shape[-1]
+        pivots = np.square(L.diagonal(0, -2, -1))
+        lost = pivots <= 2 * M * np.finfo(L.dtype).eps * K.diagonal(0, -2, -1)
         if not deferred_checks.none(lost):
-            raise NotPositiveDefinite((), int(np.argwhere(lost)[0, 0]), jitter, len(L), L.dtype)
+            *batch, pivot = np.argwhere(lost)[0].tolist()
+            raise NotPositiveDefinite(batch, pivot, jitter, M, L.dtype)
     return L
 
 

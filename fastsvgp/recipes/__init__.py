@@ -13,6 +13,11 @@ regardless of weights.
 """
 
 from .guesses import first_mean as first_mean
+from .log_target import (
+    LogScale as LogScale,
+    check_log_target as check_log_target,
+    checked_target as checked_target,
+)
 from .model_search.search_models import Found as Found, search as search
 from .names import (
     BINARY as BINARY,

@@ -83,6 +83,23 @@ class Scale:
         mean = _in_dtype_of(mean, mean * self.y_scale + self.y_mean)
         return mean if var is None else (mean, _in_dtype_of(var, var * np.square(self.y_scale)))
 
+    def moments(self, mean, var):
+        """Convert a mean and a variance, (N,) or (N, P), to mean and standard deviation of y."""
+        # y_scale squared can overflow float32
+        return self.back(mean), (np.sqrt(var) * self.y_scale).astype(var.dtype, copy=False)
+
+    def covariances(self, mean, cov):
+        """Convert a mean (N,) or (N, P) and covariances (N, N) or (N, N, P) to those of y."""
+        cov = cov * np.square(self.y_scale)
+        return self.back(mean), cov.astype(mean.dtype, copy=False)
+
+    def log_units(self, y):
+        """Return what the log density of y in the units of the model exceeds that of y by.
+
+        A number, or (N,) if it depends on y.
+        """
+        return np.sum(np.log(self.y_scale))
+
     def to_json(self):
         values = {
             name: value.tolist() if isinstance(value, np.ndarray) else value

@@ -24,6 +24,7 @@ from ..records.typed import ArrayLike, Seed
 from ..runtime import tuning
 from ..runtime.thresholds import INDUCING
 from . import guesses, several, target_values
+from .log_target import LogScale, check_log_target, checked_target
 from .names import (
     BINARY,
     CHOICES,
@@ -79,6 +80,7 @@ def regression(
     X: ArrayLike, y: ArrayLike, inducing: Inducing = INDUCING,
     covariance: str | Covariance = "matern32", *,
     likelihood: str | Likelihood = "gaussian", normalize_X: bool = True, normalize_y: bool = True,
+    target: str | None = None,
     weights: ArrayLike | None = None, rng: Seed = None, **choices: Unpack[Choices],
 ) -> Start:  # fmt: skip
     """Make a start for real-valued targets, counts, positive numbers or proportions.
@@ -105,6 +107,9 @@ def regression(
         proportions of "beta". A record is in the units of the model.
     normalize_X, normalize_y : bool
         Whether to standardise.
+    target : {None, "log"}
+        "log" for a model of log y, with Gaussian noise; ``scale.back(mean, var)`` has the moments
+        of y, and ``scale.back`` of quantiles those of y.
     weights : (N,) array, optional
         Non-negative weight of each row: weight 2 counts as two equal rows, weight 0 drops the row.
     rng : None, int or Generator
@@ -153,7 +158,11 @@ def regression(
     rows = X, y, w = usable_rows(X, y, weights, likelihood=example)
     guesses.check_targets(example, y)
     real = target_values.standardised(example)
-    scale = _scale_of_targets(example, X, y, normalize_X, normalize_y and real, w)
+    if checked_target(target) == "log":
+        check_log_target(example, y)
+        scale = _scale(LogScale, X, y, normalize_X, normalize_y, w)
+    else:
+        scale = _scale_of_targets(example, X, y, normalize_X, normalize_y and real, w)
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, y, weights=w)
     _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")

@@ -4,6 +4,7 @@ from .decorator import (
     REGISTRY as REGISTRY,
     Blocks as Blocks,
     Marginals as Marginals,
+    is_ours as is_ours,
     is_parts as is_parts,
     is_record as is_record,
     leaf as leaf,

@@ -6,14 +6,14 @@ import inspect
 
 import numpy as np
 
-from ..errors import refuse_unknown, warn
+from ..errors import refuse_unknown
 
 
 def helpful(cls):
     """Return the constructor of a record, with helpful errors for wrong arguments.
 
-    These are unknown names, and settings passed by position. For now, a setting without a default
-    can still be passed in the position of its declaration; this warns.
+    These are unknown names, and settings with a default passed by position. A setting without a
+    default can be passed in the position of its declaration.
     """
     init, fields = cls.__init__, dataclasses.fields(cls)
     settings = {f.name: f.default for f in fields if f.metadata.get("kind") == "static"}
@@ -41,7 +41,7 @@ def helpful(cls):
 
 
 def _with_keywords(cls, args, named, positional, settings, required):
-    """Move ``required`` settings passed by position to keywords, with a warning.
+    """Move ``required`` settings passed by position to keywords.
 
     Raises ``TypeError`` if there are more arguments than ``positional`` names.
     """
@@ -50,18 +50,12 @@ def _with_keywords(cls, args, named, positional, settings, required):
     moved = {name: value for name, value in by_position.items() if name in required}
     others = (name for name in settings if name not in by_position and name not in named)
     misplaced = moved | dict(zip(others, rest, strict=False))
-    if not misplaced:
-        return args, named
-    shown = [f"{name}={value!r:.40}" for name, value in misplaced.items()]
-    before = ["..."] * (len(by_position) > len(moved))
-    call = f"{cls.__name__}({', '.join(before + shown)})"
-    if rest:
+    if rest and misplaced:
+        shown = [f"{name}={value!r:.40}" for name, value in misplaced.items()]
+        before = ["..."] * (len(by_position) > len(moved))
+        call = f"{cls.__name__}({', '.join(before + shown)})"
         raise TypeError(f"{cls.__name__}: settings are keyword-only: write {call}")
-    warn(
-        f"{cls.__name__}: settings are keyword-only: write {call}; other forms will be refused",
-        DeprecationWarning,
-    )
-    return (), by_position | named
+    return ((), by_position | named) if moved else (args, named)
 
 
 def array_of(values):

@@ -18,7 +18,8 @@ from .typed import Array
 
 T = TypeVar("T")
 
-REGISTRY: dict[str, type] = {}
+# the records that files can hold, by module and name
+REGISTRY: dict[tuple[str, str], type] = {}
 _TYPES: set[type] = set()
 _SEVERAL = frozenset((list, tuple))
 
@@ -59,7 +60,7 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
     Gradients keep its value.
 
-    Settings are keyword-only: ``fs.StudentT(0.3, df=4.0)``.
+    Settings with a default are keyword-only: ``fs.StudentT(0.3, df=4.0)``.
 
     Parameters
     ----------
@@ -87,22 +88,19 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
 def record(cls: type[T]) -> type[T]:
-    """Turn a class into a frozen record and register its name for ``load``.
+    """Turn a class into a frozen record and register it for ``load``.
 
     The class has annotated fields: leaves (``leaf``), settings (``static``), records, tuples of
     records. A list or a tuple of numbers passed for a field becomes an array, except for settings.
+
+    Files refer to it by its module and name, so it can bear the name of a record of fastsvgp or of
+    another module. A class of the same module and name replaces it, as in a reload or a notebook
+    cell.
 
     Returns
     -------
     type
         The class, a frozen dataclass.
-
-    Raises
-    ------
-    TypeError
-        Another module already defines a record of this name; this includes modules of fastsvgp that
-        are not imported yet. Names must be unique because files refer to records by name. The same
-        module can define a record again: a reload or a notebook cell does.
 
     Examples
     --------
@@ -113,23 +111,15 @@ def record(cls: type[T]) -> type[T]:
     >>> Affine(slope=2.0)
     Affine(slope=2.0, unit='m')
     """
-    name, module = cls.__name__, cls.__module__
-    known = (
-        f"fastsvgp.{OURS[name]}"
-        if name in OURS
-        else REGISTRY[name].__module__
-        if name in REGISTRY
-        else module
-    )
-    if known != module:
-        raise TypeError(
-            f"record: {module!r} defines a record {name!r}, but {known!r} already has one of that"
-            " name, and files refer to records by name; rename one, or, if both modules are one"
-            " file, import it under one name only"
-        )
     cls = private_record(cls)
-    REGISTRY[name] = cls
+    REGISTRY[cls.__module__, cls.__name__] = cls
     return cls
+
+
+def is_ours(kind):
+    """Whether a record class is one of fastsvgp, which files name without its module."""
+    name = kind.__name__
+    return name in OURS and kind.__module__ == f"fastsvgp.{OURS[name]}"
 
 
 def _takes_fields(cls):

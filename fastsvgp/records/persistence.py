@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import DataFileError, names_options, warn
 from ..files import Path, as_path, write_atomically
 from . import decorator
-from .decorator import is_parts, is_record
+from .decorator import is_ours, is_parts, is_record
 from .registry import GONE, OURS
 from .tree import leaves
 from .typed import Record
@@ -51,13 +51,10 @@ def header_of(value):
     Arrays are stored separately, by path.
     """
     if is_record(value):
-        name, fields = (
-            type(value).__name__,
-            {n: _field_header(k, getattr(value, n)) for n, k in value._record_fields},
-        )
-        return {"type": name, "fields": fields} | (
-            {} if name in OURS else {"module": type(value).__module__}
-        )
+        kind = type(value)
+        fields = {n: _field_header(k, getattr(value, n)) for n, k in value._record_fields}
+        own = {} if is_ours(kind) else {"module": kind.__module__}
+        return {"type": kind.__name__, "fields": fields} | own
     if is_parts(value):
         return {"parts": [header_of(v) for v in value]}
     if value is None:
@@ -101,35 +98,45 @@ def as_json(name, value):
 def _resolve(header):
     """Return the class of a record in a file.
 
-    Only modules of fastsvgp are imported for it: a file must not run code of its choice.
+    A header without a module names a record of fastsvgp, and its module is imported. No other
+    module is: a file must not run code of its choice.
     """
     name, module = header["type"], header.get("module")
-    if name in OURS and name not in decorator.REGISTRY:
+    if module is None and name in OURS:
         importlib.import_module(f"fastsvgp.{OURS[name]}")
-    if name not in decorator.REGISTRY:
-        if module is None:
-            whose = (
-                "which this version of fastsvgp does not know; if it is user-defined, import the"
-                " module that defines it"
-            )
-        elif module in SCRIPTS:
-            whose = "which was defined in a script; define it, or import a module that defines it,"
-        else:
-            whose = f"which the module {module!r} defines; import it"
-        raise DataFileError(
-            f"the file holds a record of type {name!r}, {whose} first, then load again"
-        )
-    # A class can have moved to another module since. Names are unique, so the class at hand is most
-    # likely the same; its fields must match the file. A script has another module name when it is
-    # imported, so that difference is silent.
-    here = decorator.REGISTRY[name].__module__
-    if module not in (None, here) and SCRIPTS.isdisjoint((module, here)):
+        return decorator.REGISTRY[f"fastsvgp.{OURS[name]}", name]
+    if (module, name) in decorator.REGISTRY:
+        return decorator.REGISTRY[module, name]
+    # A class can have moved to another module since, a script has another module name when it is
+    # imported, and format 1 names no modules. If one class of the user has this name, it is most
+    # likely the same; its fields must match the file.
+    found = [kind for kind in decorator.REGISTRY.values() if kind.__name__ == name]
+    found = [kind for kind in found if not is_ours(kind)]
+    if len(found) != 1:
+        whose = _whose(module, [kind.__module__ for kind in found])
+        raise DataFileError(f"the file holds a record of type {name!r}, {whose}, then load again")
+    here = found[0].__module__
+    if module is not None and SCRIPTS.isdisjoint((module, here)):
         warn(
             f"the file holds a record of type {name!r} of the module {module!r}, but the class of"
             f" {here!r} is used; if these differ, discard the result and import the other module"
             " instead"
         )
-    return decorator.REGISTRY[name]
+    return found[0]
+
+
+def _whose(module, others):
+    """Say what to import for a record; ``others`` are modules with a class of its name."""
+    if module is not None and module not in SCRIPTS:
+        return f"which the module {module!r} defines; import it first"
+    if others:
+        return f"which {' and '.join(map(repr, others))} define; import only the right one"
+    if module in SCRIPTS:
+        return "which was defined in a script; define it, or import a module that defines it, first"
+    return (
+        "which this version of fastsvgp does not know; if it is user-defined, import the module"
+        " that defines it first"
+    )
 
 
 def from_header(header, arrays, path=""):
@@ -160,13 +167,14 @@ def _drop(cls, name, value):
 
     Any other unknown field raises ``DataFileError``.
     """
-    if name not in GONE.get(cls.__name__, {}):
+    gone = GONE.get(cls.__name__, {}) if is_ours(cls) else {}
+    if name not in gone:
         raise DataFileError(
             f"the file holds a record of type {cls.__name__!r} with a field {name!r}, but the class"
             f" in {cls.__module__!r} has no such field; load it with the version of that module"
             " that wrote it"
         )
-    silent, advice = GONE[cls.__name__][name]
+    silent, advice = gone[name]
     if value != silent:
         warn(
             f"the file holds a {cls.__name__} with {name}={value!r}, a field that was removed:"

@@ -22,6 +22,7 @@ from ..bounds.elbo import SVGP
 from ..bounds.posterior_passes import layer_pass
 from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods.layout import laid_out
+from ..posteriors.base import covariance_factor
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.gaussian_factor import GaussianFactor
 from ..records import Marginals, leaf, record
@@ -184,6 +185,6 @@ def _sites(model, X, Y, jitter, rng):
 
 def _explained(model, X, jitter):
     """Return qff (N,), the prior variance of each value that u explains."""
-    L = kernels.cholesky(model.covariance.Kuu(model.inducing), jitter)
+    L = covariance_factor(model.covariance.Kuu(model.inducing), jitter)
     Lam = kernels.solve_triangular(L, model.covariance.Kuf(model.inducing, X))
     return kernels.column_moments(Lam, np.zeros(len(L), Lam.dtype, like=Lam))[1]

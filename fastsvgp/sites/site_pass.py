@@ -12,7 +12,7 @@ from ..bounds.layer_pass import LayerParts, LayerPass
 from ..bounds.shared_pass import FixedPriorPass
 from ..errors import InvalidSites
 from ..likelihoods.base import total
-from ..posteriors.base import PriorFactor, prior_factor
+from ..posteriors.base import PriorFactor, covariance_factor
 from ..posteriors.dual_sites import WhitenedState
 from ..records import leaves, plus, replace
 from ..records.inducing_sets import naming_repeated
@@ -63,7 +63,7 @@ def _add_sites(A, t, Lam, first, second, add):
 
 def factor(model, jitter):
     with naming_repeated(model.inducing):
-        return prior_factor(model.covariance.Kuu(model.inducing), jitter)
+        return covariance_factor(model.covariance.Kuu(model.inducing), jitter)
 
 
 def _runs(N, M):

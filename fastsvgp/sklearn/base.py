@@ -25,6 +25,7 @@ from ..posteriors.placed import placed
 from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
 from ..runtime.progress_bar import Progress
+from .columns import explained, refuse_dates, refuse_other_shapes
 from .kernels import fixed_fields, from_kernel
 from .training import Stopping, scattered, train, warn_if_uninformative
 
@@ -45,7 +46,6 @@ MEANT = {  # names in other packages, and the setting
     "seed": "random_state",
     "steps": "max_iter",
 }
-IMPUTE = "; to fill in missing values, put sklearn.impute.SimpleImputer before it in a Pipeline"
 FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
 SETTINGS_OF_TRAINING = (
     "solver",
@@ -89,24 +89,29 @@ class SVGPEstimator(BaseEstimator):
     """Base class of ``SVGPRegressor`` and ``SVGPClassifier``."""
 
     _settings_of_start: tuple[str, ...] = ("posterior", "mean", "ard", "normalize_X")
+    _shapes_of_y = "labels (N,)"
 
     # --- data -------------------------------------------------------------------------------------
 
     def _validated(self, X, y="no_validation", reset=False):
         """Validate X, or X and y, with scikit-learn; X becomes float64 or float32.
 
-        Masked arrays are refused first, because scikit-learn would drop the mask.
+        Masked arrays are refused first, because scikit-learn would drop the mask, and dates, which
+        it would convert.
         """
         check.unmasked("X", X)
         check.unmasked("y", y)
+        refuse_dates(X)
+        refuse_other_shapes(y, self._shapes_of_y)
         options = {"dtype": [np.float64, np.float32], "reset": reset}
         try:
             both = {} if isinstance(y, str) else {"multi_output": True}
             return validate_data(self, X, y, **both, **options)
-        except ValueError as error:
-            if "contains NaN" in str(error) and "Input X" in str(error):
-                raise ValueError(f"{error}{IMPUTE}") from None
-            raise
+        except (TypeError, ValueError) as error:
+            other = explained(error, X)
+            if other is error:
+                raise
+            raise other from None
 
     def _standardised(self, X):
         return np.ascontiguousarray(self.scale_.X(X), self._dtype)

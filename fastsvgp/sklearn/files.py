@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import check
 from ..errors import DataFileError
 from ..latents.model import MultiGP, check_functions, checked
-from ..recipes import classes_of
+from ..recipes import LogScale, classes_of
 from ..recipes.scaling import ClassScale, ColumnScale, Monotone, Scale
 from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
@@ -26,7 +26,9 @@ from .model_search import inducing_of
 from .regressor import SVGPRegressor
 
 ESTIMATORS = {kind.__name__: kind for kind in (SVGPRegressor, SVGPClassifier)}
-EXTRA, FORMAT = "estimator", 3  # format 2 has maps of inputs, format 3 several latent functions
+# format 2 has maps of inputs, format 3 several latent functions, format 4 log targets
+EXTRA, FORMAT = "estimator", 4
+LATER = "n_latents", "target"  # settings that format 1 does not have
 NUMBERS = "jitter_", "lower_bound_", "n_iter_", "n_features_in_"
 
 
@@ -73,7 +75,7 @@ def save(path, estimator):
         "settings": {
             name: _plain(f"`{name}`", value)
             for name, value in estimator.get_params(deep=False).items()
-            if name != "n_latents" or value is not None  # formats 1 and 2 do not have it
+            if name not in LATER or value is not None
         },
         "scale": {
             name: _plain(f"the scale's {name}", value)
@@ -91,7 +93,9 @@ def save(path, estimator):
         about["format"] = 2
         about["scale"]["x_map"] = estimator.scale_.to_json()["x_map"]
     if isinstance(estimator.model_, MultiGP):
-        about["format"] = FORMAT
+        about["format"] = 3
+    if isinstance(estimator.scale_, LogScale):
+        about["format"], about["log_target"] = FORMAT, True
     save_record(path, estimator.model_, **{EXTRA: about})
 
 
@@ -155,7 +159,8 @@ def _estimator(model, about):
     scale = {name: _rebuilt(value) for name, value in about["scale"].items()}
     if scale.get("x_map") is not None:
         scale["x_map"] = tuple(column and Monotone.from_json(column) for column in scale["x_map"])
-    estimator.model_, estimator.scale_ = model, _kind_of_scale(kind, model)(**scale)
+    of_scale = LogScale if about.get("log_target") else _kind_of_scale(kind, model)
+    estimator.model_, estimator.scale_ = model, of_scale(**scale)
     estimator.lower_bounds_ = np.array(about["lower_bounds_"], np.float64)
     estimator.inducing_ = inducing_of(model, estimator.scale_)
     estimator.plan_, estimator.story_ = about.get("plan_"), tuple(about.get("story_", ()))

@@ -6,7 +6,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import check, recipes
-from ..bounds.predict import predict_f, predict_log_density, predict_y, sample_f
+from ..bounds.predict import (
+    predict_f,
+    predict_log_density,
+    predict_quantiles,
+    predict_y,
+    sample_f,
+)
 from ..likelihoods import (
     Censored,
     Gaussian,
@@ -18,6 +24,7 @@ from ..likelihoods import (
 from ..names import COUNTS, POSITIVE, PROPORTIONS
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
+from .columns import check_numbers, refuse_other_columns
 from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
 
@@ -54,6 +61,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         trials), "known-noise" (y, variance of its noise), "censored" (y, side: 0 seen, 1 at least
         y, -1 at most y). A record is in standardised units; one of counts with
         ``exposure="column"`` has the columns y, exposure.
+    target : {None, "log"}
+        "log" models log y with Gaussian noise, for positive y. Predictions are those of y: mean and
+        standard deviation of its log-normal distribution, its quantiles, samples and densities.
     n_latents : None, int or "separate"
         Several targets share one covariance by default. A number of latent functions, each with a
         covariance of its own, makes the targets learnt linear combinations of them; "separate"
@@ -162,6 +172,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         *,
         time_budget=None,
         likelihood="gaussian",
+        target=None,
         n_latents=None,
         n_inducing=INDUCING,
         inducing="kmeans",
@@ -188,6 +199,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         self.covariance = covariance
         self.time_budget = time_budget
         self.likelihood = likelihood
+        self.target = target
         self.n_latents = n_latents
         self.n_inducing = n_inducing
         self.inducing = inducing
@@ -211,7 +223,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    _settings_of_start = (*SVGPEstimator._settings_of_start, "normalize_y")
+    _settings_of_start = (*SVGPEstimator._settings_of_start, "normalize_y", "target")
+    _shapes_of_y = "(N,), or (N, P) for P targets"
 
     def _recipe(self, *data, **settings):
         return recipes.regression(*data, latents=self.n_latents, **settings)
@@ -221,7 +234,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         tags.target_tags.multi_output = len(recipes.columns_of(self.likelihood)) == 1
         tags.target_tags.positive_only = (
             isinstance(self.likelihood, str) and self.likelihood in ABOVE_ZERO
-        )
+        ) or self.target is not None
         return tags
 
     def fit(self, X, y, sample_weight=None):
@@ -242,6 +255,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
             )
         self._y_shape = y.shape[1:]
         self._check_settings()
+        self._check_target(y, sample_weight, warm)
         recipes.checked_latents("n_latents", self.n_latents)
         budget = checked_budget(self)
         rows = self._weighted(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
@@ -252,6 +266,17 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 f"`time_budget` is for one target, but `y` has {rows[1].shape[1]}; leave it out"
             )
         return self._fit(*rows)
+
+    def _check_target(self, y, weights, warm):
+        """Check ``target``, and that y has logarithms, in the rows of y as they were given."""
+        log = recipes.checked_target(self.target) == "log"
+        if warm and log != isinstance(self.scale_, recipes.LogScale):
+            raise ValueError(
+                f"`target` is {self.target!r}, but the model to continue from (warm_start=True) was"
+                " trained with another one"
+            )
+        if log:
+            recipes.check_log_target(Gaussian(), y, weights)
 
     def _fit_columns(self, X, y, columns, sample_weight):
         """Fit one target of several columns."""
@@ -264,6 +289,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     def predict(self, X, return_std=False, return_cov=False, include_noise=True):
         """Predict y.
 
+        With neither ``return_std`` nor ``return_cov``, and noise that is added to the function, no
+        variance is computed. That is faster, and can change the last digits of the mean.
+
         Parameters
         ----------
         X : (N, D) array
@@ -271,7 +299,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
             Also return standard deviations (N,) or (N, P), or covariances (N, N) or (N, N, P), but
             not both.
         include_noise : bool
-            Whether they include the noise of new y, or describe the latent function only.
+            Whether they include the noise of new y, or describe the latent function only; with
+            ``target="log"`` its exponential, and so does the mean.
 
         Returns
         -------
@@ -291,33 +320,37 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 " function: give return_std=True with include_noise=True, or call"
                 " fastsvgp.predict_f(model_, scale_.X(X))"
             )
+        log = isinstance(self.scale_, recipes.LogScale)
+        if added and not (log or return_std or return_cov):
+            mean = self._of_y(predict_f(self.model_, Xs, var=False, **options), 1)
+            return self._shaped(self.scale_.back(mean))
         mean, var = predict_y(self.model_, Xs, **options)
         if not return_cov:
-            if return_std and not include_noise:
+            if not include_noise and (log or return_std):
                 var = self._function(Xs)[1]
-            mean = self._shaped(self.scale_.back(mean))
-            # y_scale squared can overflow float32
-            std = (np.sqrt(var) * self.scale_.y_scale).astype(var.dtype, copy=False)
-            return (mean, self._shaped(std)) if return_std else mean
+            mean, std = map(self._shaped, self.scale_.moments(mean, var))
+            return (mean, std) if return_std else mean
         _, cov = self._function(Xs, full_cov=True)
         rows = np.arange(len(Xs))
         if include_noise:
             noise = var - self._function(Xs)[1]
             cov[..., rows, rows] += noise.T
         cov = np.moveaxis(cov, 0, -1) if cov.ndim == 3 else cov
-        cov = cov * np.square(self.scale_.y_scale)
-        cov = cov[..., None] if self._y_shape == (1,) else cov
-        return self._shaped(self.scale_.back(mean)), cov.astype(mean.dtype, copy=False)
+        mean, cov = self.scale_.covariances(mean, cov)
+        return self._shaped(mean), self._shaped(cov, lead=2)
 
     def _function(self, Xs, full_cov=False):
         """Predict the functions that y adds noise to: as ``predict_f``, without those of noise."""
         mean, var = predict_f(self.model_, Xs, full_cov=full_cov, jitter=self.jitter_)
+        return self._of_y(mean, 1), self._of_y(var, 0 if full_cov else 1)
+
+    def _of_y(self, moment, axis):
+        """Leave out the functions of noise, the last along ``axis``."""
         K = self.model_.likelihood.latents_per_output
         if K == 1:
-            return mean, var
-        P = mean.shape[1] // K
-        mean, var = mean[:, :P], var[:P] if full_cov else var[:, :P]
-        return (mean, var) if P > 1 else (mean[:, 0], var[0] if full_cov else var[:, 0])
+            return moment
+        P = moment.shape[axis] // K
+        return moment.take(range(P) if P > 1 else 0, axis)
 
     def score(self, X, y, sample_weight=None):
         """Return R² of predictions at X (N, D), with weights (N,) of rows.
@@ -362,13 +395,33 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
             raise ValueError(
                 f"`y` has shape {y.shape}; the model was fitted to targets of shape {self._targets}"
             )
-        Xs, ys = self._units(self.scale_, X, y[:, 0] if self._y_shape == (1,) else y)
+        if isinstance(self.scale_, recipes.LogScale):
+            recipes.check_log_target(likelihood, y)
+        y = y[:, 0] if self._y_shape == (1,) else y
+        Xs, ys = self._units(self.scale_, X, y)
         density = predict_log_density(
             self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
         )
-        units = np.sum(np.log(self.scale_.y_scale))
+        units = self.scale_.log_units(y)
         # the probability of a limit has no units
         return density - (units * (y[:, 1] == 0) if isinstance(likelihood, Censored) else units)
+
+    def predict_quantiles(self, X, levels):
+        """Predict quantiles of new y, noise included.
+
+        Parameters
+        ----------
+        X : (N, D) array
+        levels : number or sequence of K numbers
+            Strictly between 0 and 1.
+
+        Returns
+        -------
+        (N,) or (N, P), with a leading axis of K if ``levels`` is a sequence
+        """
+        Xs = self._ready(X)
+        found = self.scale_.back(predict_quantiles(self.model_, Xs, levels, jitter=self.jitter_))
+        return self._shaped(found, lead=1 + np.ndim(levels))
 
     @property
     def _targets(self):
@@ -378,24 +431,3 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     def _shaped(self, values, lead=1):
         """Give predictions the shape of y in ``fit``, which can be (N, 1)."""
         return values[..., None] if self._y_shape == (1,) and values.ndim == lead else values
-
-
-def refuse_other_columns(y, columns):
-    """Refuse targets without the columns that the likelihood reads."""
-    if y.ndim != 2 or y.shape[1] != len(columns):
-        raise ValueError(
-            f"`y` has shape {y.shape}, and the likelihood reads the columns {', '.join(columns)},"
-            f" in this order: give y ({len(y)}, {len(columns)})"
-        )
-
-
-def check_numbers(y):
-    """Convert targets to floats; refuse anything but numbers."""
-    if y.dtype.kind not in "fiub":
-        try:
-            return y.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"`y` of a regressor must be numbers, got {y.dtype}, for example {str(y.flat[0])!r}"
-            ) from None
-    return y if y.dtype.kind == "f" else y.astype(np.float64)

@@ -147,13 +147,14 @@ def fit(
 
     - ``SVGP``: minibatch steps of a first-order optimiser, optionally with natural-gradient steps
       of q(u);
+    - ``MultiGP``: the same, for all latent functions together;
     - ``DeepGP``: the same, with new draws of the hidden layers in each step;
     - ``SGPR`` and ``OrthogonalSGPR``: L-BFGS-B on the collapsed bound of all data;
     - ``QSGP``: AdaGrad in place, on minibatches and on samples of the basis functions.
 
     Parameters
     ----------
-    model : SVGP, DeepGP, SGPR, OrthogonalSGPR or QSGP
+    model : SVGP, MultiGP, DeepGP, SGPR, OrthogonalSGPR or QSGP
         Model to start from. It is not modified.
     X : (N, D) array
     Y : (N,) or (N, P) array
@@ -195,9 +196,9 @@ def fit(
         fixed: samples do not determine its log|S|.
     jitter : float, optional
         As in ``elbo``, for a QSGP as in ``weight_bound``. A step whose factorisation fails is
-        repeated with ten times the jitter, at most three times. Each repetition is logged as a
-        warning (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``. The next step
-        starts from ``jitter`` again.
+        repeated with ten times the jitter, at most three times. The first repetition is logged as a
+        warning (``logging.getLogger("fastsvgp")``), and at the end their number, which is
+        ``info.retries``. The next step starts from ``jitter`` again.
     rng : None, int or numpy.random.Generator
         Seed of the shuffling, of likelihoods that sample, and of the draws of hidden layers.
     callback : function ``(step, value, info)``, optional

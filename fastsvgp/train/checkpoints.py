@@ -132,7 +132,8 @@ def _steps(path):
     try:
         with np.load(path, allow_pickle=False) as file:
             tree = json.loads(str(file["__fastsvgp__"]))["tree"]
-        steps = tree["fields"]["step"]["static"] if tree["type"] == "TrainingState" else None
+        ours = tree["type"] == "TrainingState" and "module" not in tree
+        steps = tree["fields"]["step"]["static"] if ours else None
     except DAMAGED:
         return None
     return steps if type(steps) is int else None

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from ..records import is_parts, is_record
+from ..records import is_ours, is_parts, is_record
 from ..records.persistence import as_json
 from ..runtime.deferred_checks import on_device
 from . import data_digests
@@ -69,9 +69,10 @@ def _is_named(item):
 def structure(tree, name="model"):
     """Return the record types, the array shapes and the static settings of a model, by name.
 
-    A leaf that is None has no entry.
+    A leaf that is None has no entry. A record of the user can bear a name of ours.
     """
-    found, prefix = {name: type(tree).__name__}, "" if name == "model" else f"{name}."
+    kind = type(tree).__name__ if is_ours(type(tree)) else f"own {type(tree).__name__}"
+    found, prefix = {name: kind}, "" if name == "model" else f"{name}."
     for field, kind in tree._record_fields:
         found |= _part(prefix + field, kind, getattr(tree, field))
     return found

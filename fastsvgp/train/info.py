@@ -60,7 +60,7 @@ class FitInfo:
         no better point; "patience": no improvement for too long; "callback": the callback returned
         True; "interrupted": Ctrl-C, SIGTERM or SIGHUP.
     retries : int
-        Steps that needed more jitter than requested; each was logged.
+        Steps that needed more jitter than requested.
     svgp : SVGP or None
         For a trained ``SGPR`` or ``OrthogonalSGPR``: the ``SVGP`` at its optimal q, for
         predictions. It is the result of ``optimal_svgp`` on the same data with the jitter of the

@@ -1,4 +1,4 @@
-"""Repetition of a failed factorisation with more jitter, always logged."""
+"""Repetition of failed factorisations with more jitter, logged once per training."""
 
 import logging
 
@@ -9,24 +9,47 @@ log = logging.getLogger("fastsvgp")
 RETRIES = 3
 
 
-def with_more_jitter(compute, jitter, dtype, step):
-    """Call ``compute(jitter)``; after ``NotPositiveDefinite`` repeat it with ten times the jitter.
+class MoreJitter:
+    """Computations of one training, repeated with more jitter if a factorisation fails.
 
-    Returns ``(result, jitter used)``. There are at most three retries, each logged as a warning;
-    the last ``NotPositiveDefinite`` is raised. After jitter 0 the first retry takes the default of
-    the dtype.
+    Parameters
+    ----------
+    jitter : float
+        As requested.
+    dtype : dtype
+        After jitter 0 the first retry takes the default of the dtype.
     """
-    for attempt in range(RETRIES + 1):
-        try:
-            return compute(jitter), jitter
-        except NotPositiveDefinite as error:
-            if attempt == RETRIES:
-                raise
-            more = 10 * jitter or DEFAULT_JITTER[dtype]
-            log.warning(
-                "step %d: %s; trying it again with jitter %g",
-                step,
-                str(error).split(". Likely")[0],
-                more,
-            )
-            jitter = more
+
+    def __init__(self, jitter, dtype):
+        self._jitter, self._dtype, self._said = jitter, dtype, False
+
+    def __call__(self, compute, step):
+        """Call ``compute(jitter)``; after ``NotPositiveDefinite`` repeat it with ten times as much.
+
+        Returns ``(result, jitter used)``. There are at most three retries; the last
+        ``NotPositiveDefinite`` is raised. The first retry of the training is logged as a warning,
+        others at level DEBUG; ``say_how_many`` counts them.
+        """
+        jitter = self._jitter
+        for attempt in range(RETRIES + 1):
+            try:
+                return compute(jitter), jitter
+            except NotPositiveDefinite as error:
+                if attempt == RETRIES:
+                    raise
+                more = 10 * jitter or DEFAULT_JITTER[self._dtype]
+                log.log(
+                    logging.DEBUG if self._said else logging.WARNING,
+                    "step %d: %s; trying it again with jitter %g%s",
+                    step,
+                    str(error).split(". Likely")[0],
+                    more,
+                    "" if self._said else " (further retries are logged at level DEBUG)",
+                )
+                jitter, self._said = more, True
+
+
+def say_how_many(retried, steps):
+    """Log how many of the steps of a training needed more jitter, unless one line said it."""
+    if retried > 1:
+        log.warning("%d of %d steps needed more jitter than requested", retried, steps)

@@ -12,6 +12,7 @@ from ..records import replace
 from ..runtime.signals import stop_after_step
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
+from .jitter_retries import say_how_many
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Recorder:
         self._recorded = replace(state, model=None, optimiser=None, natural=None), steps.snapshot
         self._values = [] if state.values is None else list(state.values)
         self._start_step, self._started = state.step, time.perf_counter() - state.seconds
+        self._start_retries = state.retries
         self._signals = []
 
     def run(self):
@@ -89,7 +91,11 @@ class Recorder:
             more = self._steps.at_end(model)
         except KeyboardInterrupt:
             reason = "interrupted"
+        self._say_retries(end)
         return model, info_of(end, reason, more)
+
+    def _say_retries(self, end):
+        say_how_many(end.retries - self._start_retries, end.step - self._start_step)
 
     def _train(self):
         """Take steps until the training ends; return the reason."""

@@ -256,6 +256,7 @@ class RankRecorder(Recorder):
             end = self._best_of_rank_0(end)
         model = end.model if end.best is None else end.best
         more = self._steps.at_end(model)
+        self._say_retries(end)
         return model, info_of(end, reason, more)
 
     def _compile(self):

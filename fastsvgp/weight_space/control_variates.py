@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels
+from ..posteriors.base import covariance_factor
 from ..records import leaf, record, replace, tree_map
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import ArrayLike, Record
@@ -297,7 +298,7 @@ def kriged_control(
 def factor_at(model, points, jitter):
     """Return chol(K_PP + jitter I)."""
     with naming_repeated(points, "points"):
-        return kernels.cholesky(model.basis.covariance.Kff(points), jitter)
+        return covariance_factor(model.basis.covariance.Kff(points), jitter)
 
 
 def values_at(model, points):

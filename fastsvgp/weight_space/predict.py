@@ -23,7 +23,8 @@ mean of w is 0.
 import numpy as np
 
 from .. import check, kernels, models
-from ..bounds.predict import NAMES, levels_of, total
+from ..bounds.at_inputs import NAMES, total, with_variance
+from ..bounds.predict import levels_of
 from ..likelihoods import Gaussian
 from ..records import Marginals, replace
 from ..runtime import tuning
@@ -34,10 +35,10 @@ from .qsgp import QSGP, check_columns, checked_inputs
 NUMBERS_EACH = 512  # numbers of a chunk per test input
 
 
-def predict_f(model, Xs, *, full_cov=False, augmented=False, chunk_size=None):
+def predict_f(model, Xs, *, full_cov=False, var=True, augmented=False, chunk_size=None):
     """Predict as for an SVGP: mean and variance (N,), or the covariance (N, N).
 
-    2 (k + 2) m N flops and the features; N^2 m for the covariance.
+    2 (k + 2) m N flops and the features, 2 m N with ``var=False``; N^2 m for the covariance.
 
     ``augmented``, for an ``InducingBasis`` and Gaussian noise: each test input gets its own
     function, so the variance grows to the prior's away from the data, and is nowhere less. True if
@@ -45,7 +46,9 @@ def predict_f(model, Xs, *, full_cov=False, augmented=False, chunk_size=None):
     D). 4 n N flops and covariances more. The mean is unchanged. It excludes ``full_cov``, because
     each test input has its own model.
     """
-    if not check.flag("full_cov", full_cov):
+    if not with_variance(full_cov, var):
+        return _means(model, Xs, chunk_size, augmented)
+    if not full_cov:
         _, _, f = _marginals(model, Xs, chunk_size, augmented=augmented)
         return f.mean, f.var
     if not isinstance(augmented, (bool, np.bool_)) or augmented:
@@ -145,6 +148,20 @@ def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=F
     f = Marginals(np.concatenate(means), np.concatenate(variances))
     check.result(total(f.var) + total(f.mean), model)
     return model, Ys, Marginals(f.mean, np.zeros_like(f.var)) if median else f
+
+
+def _means(model, Xs, chunk_size, augmented):
+    """Return the means (N,) alone, which ``augmented`` does not change."""
+    model, X, dtype = checked_inputs(model, Xs, "Xs")
+    _data_of(model, augmented, dtype)
+    size = _rows_at_once(X) if chunk_size is None else check.whole("chunk_size", chunk_size)
+    W = model.posterior.by_rows()[0][:1]
+    parts = [
+        model.basis.products(X[at : at + size], Weights(W))[0][0] for at in range(0, len(X), size)
+    ]
+    mean = np.concatenate(parts)
+    check.result(total(mean), model)
+    return mean
 
 
 def _data_of(model, augmented, dtype):

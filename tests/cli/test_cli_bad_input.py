@@ -11,7 +11,7 @@ from support.cli_runs import refused
 
 import fastsvgp as fs
 from fastsvgp.cli import main
-from fastsvgp.optim.base import Diverged
+from fastsvgp.errors import Diverged
 from fastsvgp.recipes import routine
 from fastsvgp.records.persistence import load_with_extra
 from fastsvgp.train.steps import minibatch
@@ -189,11 +189,14 @@ def test_options_for_images(images, capsys, options, messages):
         ("a,b,y\n1,2,3\n4,inf,3.5\n7,8,9.5\n", ["line 3", "'b'", "infinite"]),
         (
             "a,b,y\n1,2.5,3\n4,oops,5.5\n7,3.5,4\n",
-            ["line 3", "2 cells of column 'b'", "'oops' (line 3) is not", "--ignore b"],
+            ["line 3", "column 'b'", "'oops' is not a number", "--ignore b"],
         ),
-        ("a,b,y\n1,red,3\n4,,5.5\n", ["line 3", "'b'", "missing", "--missing median"]),
+        ("a,b,y\n1,red,3\n4,,5.5\n5,red,4\n", ["line 3", "'b'", "missing", "--missing median"]),
         ("a,b,y\n1,2,3\n4,1e200,5.5\n7,8,9\n", ["line 3", "'b'", "1e+200", "too large"]),
-        ("a;y\n1;2,5\n2;3,5\n3;4,5\n", ["'y'", "decimal commas"]),
+        (
+            "a,y\nred,2\nblue,3\n",
+            ["column 'a' holds text with 2 levels in 2 rows", "'red', line 2"],
+        ),
         ("a,y\n1,2.5\n2,oops\n3,4.5\n", ["'y'", "2 cells are numbers, but 'oops' is not"]),
         ("a,b,y\n1,2,3\n4,5,3\n6,7,3\n", ["'y' is constant", "--target"]),
         ("y\n1\n2\n", ["one column", "--target-file"]),

@@ -120,6 +120,6 @@ def test_codes_are_kept_with_the_model(here, unplotted, capsys, rng):
 def test_advice_about_text_among_numbers_names_the_option(here, capsys, rng):
     rows = [f"{'***' if i in (4, 9) else i * i % 17 + 0.5},{i}.5\n" for i in range(40)]
     (here / "d.csv").write_text("a,y\n" + "".join(rows))
-    assert "give --na *** if they mark" in refused(capsys, "fit", "d.csv", *FEW)
+    assert "give --na '***' --missing median if they mark" in refused(capsys, "fit", "d.csv", *FEW)
     message = refused(capsys, "fit", "d.csv", "--target", "a", *FEW)
-    assert "give --na *** if it marks missing values" in message
+    assert "give --na '***' if it marks missing values" in message

@@ -11,13 +11,24 @@ from support.cli_runs import refused, results, run, write_rows
 
 import fastsvgp as fs
 from fastsvgp.cli.data import dates
-from fastsvgp.cli.data.columns import Column, Encoding, Raw, learn
-from fastsvgp.cli.data.dates import Dates, find
+from fastsvgp.cli.data.columns import Column, Encoding, learn
+from fastsvgp.cli.data.forms import Form, find
+from fastsvgp.cli.data.reading import Raw
+from fastsvgp.cli.data.tables import read_table
 from fastsvgp.cli.data.task import load_task, split
 
 pytestmark = pytest.mark.usefixtures("unplotted")
 FEW = ["--steps", "20", "--inducing", "12", "--quiet"]
 EPOCH = datetime.datetime(1970, 1, 1)
+
+
+CYCLES = ["when", "when.year.sin", "when.year.cos", "when.week.sin", "when.week.cos"]
+
+
+def inputs_of(days):
+    """Days with their places in the year and the week."""
+    days = np.array(days, np.float64)
+    return np.column_stack([days, *dates.parts(days, "year"), *dates.parts(days, "week")])
 
 
 def table_of(rng, form="%Y-%m-%d", count=120):
@@ -40,16 +51,16 @@ def test_the_matrix_by_hand():
         ["when", "n"],
         np.array([[0.0, 1.0], [2.5, 1.0], [np.nan, 1.0], [33.0, 1.0]]),
         {},
-        {0: Dates("YYYY-MM-DD", False)},
+        {0: Form("YYYY-MM-DD")},
     )
     encoding = learn(raw, np.array([True, True, True, False]), "median")
-    assert encoding.input_names == ["when", "when.month", "when.weekday", "when=(missing)", "n"]
-    # a Thursday in January; the median, Friday the 2nd; a Tuesday in February
-    expected = [[0, 1, 4, 0, 1], [2.5, 1, 6, 0, 1], [1.25, 1, 5, 1, 1], [33, 2, 2, 0, 1]]
-    np.testing.assert_array_equal(encoding.matrix(raw), expected)
+    assert encoding.input_names == ["when", "when.day.sin", "when.day.cos", "when=(missing)", "n"]
+    # midnight; noon; the median at 6; midnight
+    expected = [[0, 0, 1, 0, 1], [2.5, 0, -1, 0, 1], [1.25, 1, 0, 1, 1], [33, 0, 1, 0, 1]]
+    np.testing.assert_allclose(encoding.matrix(raw), expected, rtol=0, atol=1e-15)
     again = Encoding.from_json(encoding.to_json())
     assert again == encoding
-    np.testing.assert_array_equal(again.matrix(raw), expected)
+    np.testing.assert_array_equal(again.matrix(raw), encoding.matrix(raw))
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%dT00:00:00", "%d.%m.%Y", "%b %d, %Y", "%Y/%m/%d 00:00"])
@@ -59,20 +70,22 @@ def test_dates_are_numbers_and_predict_reads_new_ones(here, rng, capsys, form):
     out, err = run(capsys, "fit", path, *FEW[:-1])
     name = str(find([row[0] for row in rows])[0])
     assert (
-        f"column 'when': dates ({name}), read as day number, month, weekday" in out
+        f"column 'when': dates ({name}), read as day number, place in the year, place in the week"
+        in out
         and err.count("note") == 0
     )
     assert f"column 'when': dates ({name})" in html.unescape(
         pathlib.Path("d-fit/report.html").read_text(encoding="utf-8")
     )
-    assert results("d-fit")["inputs"] == ["when", "when.month", "when.weekday"]
+    assert results("d-fit")["inputs"] == CYCLES
     # none of these are in the training rows
     new = [datetime.date(2024, 1, 31), datetime.date(2024, 2, 29), datetime.date(2031, 7, 4)]
     X = fs.load_fitted("d-fit").read(
         write_rows("new.csv", ["when"], [[day.strftime(form)] for day in new])
     )
-    expected = [[day.toordinal() - EPOCH.toordinal(), day.month, day.isoweekday()] for day in new]
+    expected = inputs_of([day.toordinal() - EPOCH.toordinal() for day in new])
     np.testing.assert_array_equal(X, expected)
+    assert X[0, 0] == (datetime.date(2024, 1, 31) - datetime.date(1970, 1, 1)).days
     out, err = run(capsys, "predict", "d-fit", "new.csv")
     mean = [float(line.split(",")[0]) for line in out.splitlines()[1:]]
     np.testing.assert_allclose(mean, fs.load_fitted("d-fit").predict(expected).mean, rtol=1e-8)
@@ -82,7 +95,7 @@ def test_dates_are_numbers_and_predict_reads_new_ones(here, rng, capsys, form):
 def test_an_assumption_is_said(here, rng, capsys):
     rows = [[f"{i % 12 + 1}/{i % 11 + 1}/2023", i % 5] for i in range(60)]
     out, _ = run(capsys, "fit", write_rows("d.csv", ["when", "y"], rows), *FEW[:-1])
-    said = "column 'when': dates (MM/DD/YYYY, assumed because no day was above 12), read as"
+    said = "column 'when': dates (MM/DD/YYYY, assumed, because DD/MM/YYYY fits too), read as"
     assert said in out and said in html.unescape(
         pathlib.Path("d-fit/report.html").read_text(encoding="utf-8")
     )
@@ -94,14 +107,18 @@ def test_an_assumption_is_said(here, rng, capsys):
     )
 
 
-def test_days_and_months_that_change_places_are_text(here, capsys):
+def test_days_and_months_that_change_places_are_text_of_few_levels(here, capsys):
     rows = [[("1/13/2023", "13/1/2023", "2/3/2023")[i % 3], i % 5] for i in range(60)]
     out, err = run(capsys, "fit", write_rows("d.csv", ["when", "y"], rows), *FEW[:-1])
     assert (
-        "column 'when': '1/13/2023' and '13/1/2023' are dates of different formats, so the column"
+        "column 'when': most cells are dates (MM/DD/YYYY), but '13/1/2023' is not, so the column"
         " remains text" in err
     )
     assert "when (3 levels)" in out
+    rows = [[f"{i % 12 + 1}/{i % 28 + 1}/2023", i % 5] for i in range(60)] + [["31/1/2023", 2]]
+    assert "d.csv, line 62, column 'when': '31/1/2023' is not a date (MM/DD/YYYY)" in refused(
+        capsys, "fit", write_rows("d.csv", ["when", "y"], rows), *FEW
+    )
 
 
 def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
@@ -119,7 +136,7 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
         "line 9, column 'when': 'soon' is not a date (YYYY-MM-DD) (the first of 2 such cells); it"
         " counts as missing" in err
     )
-    assert results("d-fit")["inputs"] == ["when", "when.month", "when.weekday", "when=(missing)"]
+    assert results("d-fit")["inputs"] == [*CYCLES, "when=(missing)"]
     fitted = fs.load_fitted("d-fit")
     write_rows("new.csv", ["when", "more"], [["2024-01-01", 1]] * 18 + [["", 1], ["later", 1]])
     capsys.readouterr()
@@ -127,7 +144,7 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
     median = fitted.encoding.columns[0].median
     np.testing.assert_array_equal(
         X[18:],
-        [[median, *np.concatenate([dates.months([median]), dates.weekdays([median])]), 1]] * 2,
+        [[*inputs_of([median])[0], 1]] * 2,
     )
     _, err = run(capsys, "predict", "d-fit", "new.csv")
     assert (
@@ -143,7 +160,7 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
         capsys, "predict", "d-fit", "numbers.csv"
     )
     write_rows("gone.csv", ["when", "more"], [["", 1], ["NA", 1]])
-    assert (fitted.read("gone.csv")[:, 3] == 1).all()
+    assert (fitted.read("gone.csv")[:, -1] == 1).all()
 
 
 def test_missing_dates(here, rng, capsys):
@@ -192,15 +209,13 @@ def test_text_and_dates_beside_one_another(here, rng, capsys):
         "c=a",
         "c=b",
         "c=(other)",
-        "when",
-        "when.month",
-        "when.weekday",
+        *CYCLES,
         "n",
     ]
     X = fs.load_fitted("d-fit").read(
         write_rows("new.csv", ["n", "when", "c"], [[3, "1970-01-02", "b"]])
     )
-    np.testing.assert_array_equal(X, [[0, 1, 0, 1, 1, 5, 3]])
+    np.testing.assert_array_equal(X, [[0, 1, 0, *inputs_of([1])[0], 3]])
 
 
 # --- the file of the model ------------------------------------------------------------------------
@@ -225,41 +240,93 @@ def test_a_file_from_before_dates_reads_them_as_levels(here):
     np.testing.assert_array_equal(X, [[1, 0], [0, 1]])
 
 
+def test_a_file_from_before_cycles_has_months_and_weekdays(here):
+    """It says which of two forms it assumed."""
+    date = {"form": "MM/DD/YYYY", "assumed": True}
+    column = {"name": "when", "levels": None, "median": None, "gaps": False, "date": date}
+    plain = {"name": "n", "levels": None, "median": None, "gaps": False, "date": None}
+    encoding = Encoding.from_json({"missing": "error", "columns": [column, plain]})
+    assert encoding.input_names == ["when", "when.month", "when.weekday", "n"]
+    table = read_table(
+        write_rows("x.csv", ["when", "n"], [["1/2/1970", 3], ["2/10/1970 12:00", 4]])
+    )
+    np.testing.assert_array_equal(encoding.read(table, [0, 1]), [[1, 1, 5, 3], [40.5, 2, 2, 4]])
+
+
+GOOD = {
+    "name": "a",
+    "levels": None,
+    "median": 0.5,
+    "gaps": False,
+    "form": {"name": "YYYY-MM-DD", "other": "", "before": "", "after": ""},
+    "cycles": ["week"],
+    "into": None,
+}
+CLOCK = GOOD | {"name": "b", "median": None, "form": {"name": "hh:mm"}, "cycles": [], "into": 0}
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        {"date": {"form": "YY", "assumed": False}},
-        {"date": {"form": "YYYY-MM-DD", "assumed": 1}},
-        {"date": {"form": "YYYY-MM-DD"}},
-        {"date": {"form": ["YYYY-MM-DD"], "assumed": False}},
-        {"date": "YYYY-MM-DD"},
+        {"form": {"name": "YY"}},
+        {"form": {"name": "YYYY-MM-DD", "other": 1}},
+        {"form": {"other": "YYYY-MM-DD"}},
+        {"form": {"name": ["YYYY-MM-DD"]}},
+        {"form": "YYYY-MM-DD"},
+        {"form": None},
+        {"form": {"name": "1,234.5"}},
         {"median": 1e12},
         {"median": None},
         {"levels": ["u"], "median": None},
+        {"cycles": ["month of Sundays"]},
+        {"cycles": "week"},
+        {"cycles": None},
+        {"into": 1},
+        {"date": {"form": "YY", "assumed": False}},
     ],
     ids=str,
 )
 def test_an_encoding_of_dates_that_cannot_be_is_refused(change):
-    good = {
-        "name": "a",
-        "levels": None,
-        "median": 0.5,
-        "gaps": False,
-        "date": {"form": "YYYY-MM-DD", "assumed": False},
-    }
-    assert Encoding.from_json({"missing": "median", "columns": [good]}).columns[0].date == Dates(
-        "YYYY-MM-DD", False
-    )
+    good = Encoding.from_json({"missing": "median", "columns": [GOOD, CLOCK]})
+    assert good.columns[0].form == Form("YYYY-MM-DD") and good.columns[1].into == 0
     with pytest.raises((ValueError, KeyError, TypeError)):
-        Encoding.from_json({"missing": "median", "columns": [good | change]})
+        Encoding.from_json({"missing": "median", "columns": [GOOD | change, CLOCK]})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"into": at} for at in (1, 2, -1, 0.0, "0")),
+        {"median": 0.5},
+        {"gaps": True},
+        {"cycles": ["day"]},
+        {"form": None},
+        {"levels": ["u"]},
+    ],
+    ids=str,
+)
+def test_a_clock_joins_a_date(change):
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        Encoding.from_json({"missing": "median", "columns": [GOOD, CLOCK | change]})
 
 
 def test_no_encoding_of_dates_ends_in_another_error():
-    good = Column("a", None, 0.5, True, Dates("MM/DD/YYYY", True))
-    raw = Raw(["a"], np.array([[np.nan], [3.0]]), {}, {0: good.date})
+    good = Column("a", None, 0.5, True, Form("MM/DD/YYYY", "DD/MM/YYYY"), ["year", "week"])
+    raw = Raw(["a"], np.array([[np.nan], [3.0]]), {}, {0: good.form})
     refused = 0
     for value in (None, "x", -1, 2.5, [], {}, float("nan"), [None], True):
-        for name in ("name", "levels", "median", "gaps", "date", "date.form", "date.assumed"):
+        names = (
+            "name",
+            "levels",
+            "median",
+            "gaps",
+            "form",
+            "form.name",
+            "form.other",
+            "cycles",
+            "into",
+        )
+        for name in names:
             encoding = Encoding([good], "median").to_json()
             *way, last = name.split(".")
             node = encoding["columns"][0]
@@ -270,4 +337,4 @@ def test_no_encoding_of_dates_ends_in_another_error():
                 refused += 1
             else:
                 assert np.isfinite(found.matrix(raw)).all()
-    assert refused > 50
+    assert refused > 60

@@ -161,9 +161,6 @@ def test_text_columns_are_named_with_what_to_do(write):
         UsageError, match=r"columns 'name' \('ann', line 2\), 'colour'.*--ignore name,colour"
     ):
         table.inputs([0, 1, 2])
-    table = read_table(write("1,5;2\n2,5;3\n"))
-    with pytest.raises(UsageError, match="decimal comma"):
-        table.inputs([0, 1])
 
 
 def test_columns_by_name_and_index(write):
@@ -312,22 +309,6 @@ def test_a_delimiter_at_the_end_of_the_lines(write, text, message):
     with pytest.raises(DataFileError, match=message):
         table = read_table(write(text))
         table.inputs(range(table.num_columns))
-
-
-@pytest.mark.parametrize(
-    "cells, message",
-    [
-        (["1,012", "12", "3,456,789.5"], "thousands separators: write 1012 for 1,012"),
-        (["1,5", "2"], "decimal commas: write the numbers with decimal points"),
-        (["1,012", "2,5"], "decimal commas"),
-        (["1,012", "red"], "write them as numbers, or leave them out with --ignore b"),
-        (["1,0,1", "2"], "write them as numbers"),
-    ],
-)
-def test_commas_in_numbers(write, cells, message):
-    table = read_table(write("a,b\n" + "".join(f'{i},"{cell}"\n' for i, cell in enumerate(cells))))
-    with pytest.raises(UsageError, match=message):
-        table.inputs([0, 1])
 
 
 @pytest.mark.parametrize("rule", HEADER_RULES, ids=lambda rule: rule.holds.__name__)

@@ -108,6 +108,19 @@ def test_random_features_have_the_covariance(rng, name):
     assert np.all(np.abs(mean - covariance.matrix(X)) <= 5.5 * error + 1e-12)
 
 
+@pytest.mark.parametrize("name", [name for name in RANDOM if not name.startswith("of a")])
+def test_the_random_numbers_of_a_feature_are_independent(rng, name):
+    """Few seeds with many features each: a factor that follows its frequency shows itself."""
+    covariance = RANDOM[name](rng)
+    X, products = points(rng, covariance, N), []
+    for _ in range(60):
+        features = covariance.features(256, int(rng.integers(0, 2**63)), D)
+        Phi = features.multiply(X, np.eye(features.size)[:, None])[:, 0]
+        products.append(Phi.T @ Phi)
+    mean, error = np.mean(products, 0), np.std(products, 0) / np.sqrt(60)
+    assert np.all(np.abs(mean - covariance.matrix(X)) <= 6 * error + 1e-12)
+
+
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("seeds", ["one", "each"])

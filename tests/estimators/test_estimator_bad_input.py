@@ -92,7 +92,7 @@ def test_cells_without_a_number_and_sparse_inputs(rng):
         SVGPRegressor(**QUICK).fit(X, y)
     from scipy.sparse import csr_array
 
-    with pytest.raises(TypeError, match="dense data is required"):
+    with pytest.raises(TypeError, match="`X`, which must be dense"):
         SVGPRegressor(**QUICK).fit(csr_array(np.eye(60)), y)
 
 

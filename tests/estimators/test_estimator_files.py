@@ -109,9 +109,9 @@ def numbers(*values):
     "changes, what",
     [
         (
-            {"format": 4},
+            {"format": 5},
             (
-                "estimator format 4, but this version of fastsvgp reads up to 3; load it with the"
+                "estimator format 5, but this version of fastsvgp reads up to 4; load it with the"
                 " version"
             ),
         ),

@@ -437,3 +437,12 @@ def test_a_multi_gp_is_no_layer(rng):
     deep = fs.DeepGP((GOOD, one()), fs.Gaussian(0.1))
     with pytest.raises(TypeError, match=r"`layers\[0\]` must be a fastsvgp.Layer, got MultiGP"):
         fs.elbo(deep, rng.uniform(-2, 2, (N, D)), np.zeros(N), rng=0)
+
+
+def test_codes_of_inducing_inputs_are_named_by_one_path():
+    outputs = fs.Coregion(np.ones((3, 1)), own=np.full(3, 0.1))
+    layer = fs.Layer(outputs, np.array([[0.0], [1.5]]), fs.Whitened(np.zeros(2), np.eye(2)))
+    model = fs.MultiGP((layer, layer), HETERO)
+    with pytest.raises(ValueError, match=r"^`latents\[0\].inducing` contains 1.5 in") as caught:
+        fs.elbo(model, np.array([[0.0], [1.0]]), np.zeros(2))
+    assert caught.value.name == "latents[0].inducing" and caught.value.index == (1, 0)

@@ -161,7 +161,7 @@ def test_bad_arguments_of_optimisers_are_rejected():
     model = start()
     value, grad = value_and_grad(model)
     optimiser = adam(0.1)
-    with pytest.raises(ValueError, match="NaN or infinity in 'location' at step 1.*step size"):
+    with pytest.raises(ValueError, match="NaN or infinity in 'location' at step 1.*wild scale"):
         optimiser.step(
             model, replace(grad, location=np.array([0.0, np.nan, 0.0])), optimiser.init(model)
         )

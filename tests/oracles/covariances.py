@@ -158,15 +158,15 @@ def cosine(covariance, X1, X2):
 
 
 def changepoints(covariance, X1, X2):
-    total = 0
+    total, at = 0, np.sort(covariance.at)
     for i, part in enumerate(covariance.parts):
         K = matrix(part, X1, X2)
         for x, shape in ((X1[:, covariance.column], (-1, 1)), (X2[:, covariance.column], (1, -1))):
             w = np.ones_like(x)
             if i > 0:
-                w = w / (1 + np.exp(-covariance.steepness * (x - covariance.at[i - 1])))
+                w = w / (1 + np.exp(-covariance.steepness * (x - at[i - 1])))
             if i < len(covariance.parts) - 1:
-                w = w / (1 + np.exp(-covariance.steepness * (covariance.at[i] - x)))
+                w = w / (1 + np.exp(-covariance.steepness * (at[i] - x)))
             K = K * w.reshape(shape)
         total = total + K
     return total

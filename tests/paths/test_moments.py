@@ -40,6 +40,13 @@ def test_each_posterior(rng, name, covariance, P):
     assert_predicted(values, *fs.predict_f(model, X, full_cov=True, jitter=JITTER))
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_the_jitter_is_noise_of_the_inducing_variables(rng, name):
+    model, X = svgp(rng, name), rng.uniform(-2.5, 2.5, (3, D))
+    values = fs.sample_paths(model, S, rng=rng, jitter=0.5, num_features=FEW["num_features"])(X)
+    assert_predicted(values, *fs.predict_f(model, X, full_cov=True, jitter=0.5))
+
+
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("P", [None, 2])
 @pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP])

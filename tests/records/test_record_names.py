@@ -12,7 +12,7 @@ import pytest
 from support.record_files import header_of, model, write
 
 import fastsvgp as fs
-from fastsvgp import means, records
+from fastsvgp import records
 from fastsvgp.records import persistence, registry as catalogue
 
 
@@ -40,11 +40,7 @@ def test_the_catalogue_holds_our_records_and_no_others():
     for module in pkgutil.walk_packages(fs.__path__, "fastsvgp."):
         if module.name not in others:
             importlib.import_module(module.name)
-    ours = {
-        name: cls.__module__
-        for name, cls in records.REGISTRY.items()
-        if cls.__module__.startswith("fastsvgp.")
-    }
+    ours = {name: module for module, name in records.REGISTRY if module.startswith("fastsvgp.")}
     assert ours == {name: f"fastsvgp.{module}" for name, module in catalogue.OURS.items()}
 
 
@@ -53,7 +49,7 @@ def test_files_do_not_know_private_records(registry):
     class Pebble:
         size: Any = records.leaf("positive")
 
-    assert records.is_record(Pebble(1.0)) and "Pebble" not in registry
+    assert records.is_record(Pebble(1.0)) and (__name__, "Pebble") not in registry
     assert [(path, kind) for path, kind, _ in fs.leaves(Pebble([1.0]))] == [("size", "positive")]
     assert not [name for name in catalogue.OURS if name.startswith("_")]
     with pytest.raises(AttributeError):  # frozen
@@ -63,47 +59,83 @@ def test_files_do_not_know_private_records(registry):
     class Pebble:  # the name stays free
         size: Any = records.leaf("positive")
 
-    assert registry["Pebble"] is Pebble
+    assert registry[__name__, "Pebble"] is Pebble
 
 
-def test_a_name_belongs_to_one_module(registry):
+def test_a_module_and_a_name_belong_to_one_class(tmp_path, registry):
     # by a reload, or in the cell of a notebook
     first, again = boulder("my_rocks"), boulder("my_rocks")
-    assert (
-        registry["Boulder"] is again
-        and records.is_record(first(1.0))
-        and records.is_record(again(1.0))
-    )
-    for other in ("her_rocks", "__main__"):
-        taken = (
-            f"'{other}' defines a record 'Boulder', but 'my_rocks' already has one of that name"
-            ".*rename one.*under one name only"
-        )
-        with pytest.raises(TypeError, match=taken):
-            boulder(other)
-    assert registry["Boulder"] is again
+    assert registry["my_rocks", "Boulder"] is again
+    assert records.is_record(first(1.0)) and records.is_record(again(1.0))
+    hers = boulder("her_rocks")
+    for size, kind in enumerate((first, hers), 1):
+        fs.save(tmp_path / f"{size}.npz", kind(float(size)))
+    with warnings.catch_warnings(action="error"):
+        one, two = (fs.load(tmp_path / f"{size}.npz") for size in (1, 2))
+    assert (type(one), one.size, type(two), two.size) == (again, 1.0, hers, 2.0)
+
+
+def own_gamma(module):
+    """A record with the name of a likelihood of the package, and a field of its own."""
+
+    @records.record
+    class Gamma:
+        __module__ = module
+        sharpness: Any = records.leaf("positive")
+
+    return Gamma
 
 
 @pytest.mark.parametrize("imported", [True, False])
-def test_our_names_are_taken_whether_or_not_they_are_imported(registry, imported):
-    ours = means.ZeroMean
+def test_an_own_record_bears_a_name_of_ours(tmp_path, registry, imported):
+    """Whether or not ours is imported; this is a name that a later version takes."""
+    ours = fs.Gamma
     if not imported:
-        del registry["ZeroMean"]
-
-    def zero_mean(module):
-        @records.record
-        class ZeroMean:
-            __module__ = module
-
-        return ZeroMean
-
+        del registry["fastsvgp.likelihoods.gamma", "Gamma"]
+    Gamma = own_gamma("my_rocks")
+    registry["fastsvgp.likelihoods.gamma", "Gamma"] = ours
+    mixed = fs.Sum((Gamma(2.0), ours(3.0), fs.On(Gamma(4.0), columns=(0,))))
+    fs.save(tmp_path / "mixed.npz", mixed)
+    own, package, inner = header_of(tmp_path / "mixed.npz")["tree"]["fields"]["parts"]["parts"]
+    assert own["module"] == "my_rocks" == inner["fields"]["part"]["module"]
+    assert "module" not in package
+    with warnings.catch_warnings(action="error"):
+        loaded = fs.load(tmp_path / "mixed.npz")
+    assert [type(part) for part in loaded.parts] == [Gamma, ours, fs.On]
+    assert repr(loaded) == repr(mixed)
+    del registry["my_rocks", "Gamma"]
     with pytest.raises(
-        TypeError,
-        match="'my_means' defines a record 'ZeroMean', but 'fastsvgp.means' already has one",
+        fs.DataFileError, match="type 'Gamma', which the module 'my_rocks' defines; import it first"
     ):
-        zero_mean("my_means")
-    assert registry.get("ZeroMean") is (ours if imported else None)
-    assert zero_mean("fastsvgp.means") is registry["ZeroMean"]  # as a reload of that module does
+        fs.load(tmp_path / "mixed.npz")
+    fs.save(tmp_path / "ours.npz", ours(3.0))
+    own_gamma("her_rocks")
+    assert type(fs.load(tmp_path / "ours.npz")) is ours
+
+
+def test_an_own_record_has_all_settings_of_its_file(tmp_path, registry):
+    """A setting that a record of ours no longer has is dropped, one of another's is not."""
+
+    @records.record
+    class Relaxed:
+        __module__ = "my_rocks"
+        size: Any = records.leaf()
+
+    fs.save(tmp_path / "rock.npz", Relaxed(1.5))
+    header = header_of(tmp_path / "rock.npz")["tree"]
+    header["fields"]["direction"] = {"static": "exact"}
+    write(tmp_path / "rock.npz", header, size=1.5)
+    with pytest.raises(fs.DataFileError, match="type 'Relaxed' with a field 'direction', but"):
+        fs.load(tmp_path / "rock.npz")
+
+
+def test_a_script_that_two_modules_could_be(tmp_path, registry):
+    fs.save(tmp_path / "rock.npz", boulder("__main__")(1.5))
+    del registry["__main__", "Boulder"]
+    boulder("my_rocks"), boulder("her_rocks")
+    both = "which 'my_rocks' and 'her_rocks' define; import only the right one, then load again"
+    with pytest.raises(fs.DataFileError, match=both):
+        fs.load(tmp_path / "rock.npz")
 
 
 def test_our_records_load_whatever_was_imported(tmp_path):
@@ -176,7 +208,7 @@ def test_a_file_says_which_module_to_import(tmp_path, registry):
     rbf, own = header["tree"]["fields"]["parts"]["parts"]
     assert own["module"] == "my_rocks" and "module" not in rbf and "module" not in header["tree"]
     assert type(fs.load(path).parts[1]) is Boulder and fs.load(path).parts[1].shade == "red"
-    del registry["Boulder"]
+    del registry["my_rocks", "Boulder"]
     message = (
         "the file holds a record of type 'Boulder', which the module 'my_rocks' defines; import it"
         " first, then load again"
@@ -185,7 +217,7 @@ def test_a_file_says_which_module_to_import(tmp_path, registry):
         fs.load(path)
     assert "my_rocks" not in sys.modules
     fs.save(path, boulder("__main__")(1.0))
-    del registry["Boulder"]
+    del registry["__main__", "Boulder"]
     with pytest.raises(
         fs.DataFileError,
         match="'Boulder', which was defined in a script; define it, or import",
@@ -198,7 +230,7 @@ def test_a_file_says_which_module_to_import(tmp_path, registry):
 def test_a_script_may_be_imported_later(tmp_path, registry, script, saved_by_the_script):
     writer, reader = (script, "my_rocks") if saved_by_the_script else ("my_rocks", script)
     fs.save(tmp_path / "rock.npz", boulder(writer)(1.5))
-    del registry["Boulder"]
+    del registry[writer, "Boulder"]
     Boulder = boulder(reader)
     with warnings.catch_warnings(action="error"):
         rock = fs.load(tmp_path / "rock.npz")
@@ -207,7 +239,7 @@ def test_a_script_may_be_imported_later(tmp_path, registry, script, saved_by_the
 
 def test_a_class_that_has_moved_loads_with_a_warning_where_its_fields_fit(tmp_path, registry):
     fs.save(tmp_path / "rock.npz", boulder("my_rocks")(1.5, shade="red"))
-    del registry["Boulder"]
+    del registry["my_rocks", "Boulder"]
     Boulder = boulder("her_rocks")
     moved = "type 'Boulder' of the module 'my_rocks', but the class of 'her_rocks' is used"
     with pytest.warns(UserWarning, match=moved):

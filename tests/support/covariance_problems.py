@@ -94,12 +94,16 @@ MORE = {
         2.2,
         column=D - 1,
     ),
+    "change points in any order": lambda rng, D: ChangePoints(
+        (RBF(0.9), Constant(0.3), Matern52(0.6, 1.3), Linear(0.5)), np.array([0.6, -0.9, 0.1]), 2.2
+    ),
     "change points in a product": (
         lambda rng, D: ChangePoints((RBF(0.9), RBF(1.2)), [0.1]) * Linear(0.7) + 0.2
     ),
 }
 TABLE |= MORE
 DIMENSIONS = {name: (1, 3) if name in MORE else (1, 3, 8, 40) for name in TABLE}
+DIMENSIONS["additive shared"] = 1, 3, 5  # it has all orders up to the number of columns
 NEED = ("covariance", "inducing", "X")
 everything = pytest.mark.parametrize("name", TABLE)
 every_size = pytest.mark.parametrize(

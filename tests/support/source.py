@@ -17,13 +17,13 @@ def parse(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def module_of(path):
+def module_of(path, root=PACKAGE.parent):
     """Return the dotted parts of the package at which relative imports of a file start."""
-    return ["fastsvgp", *path.relative_to(PACKAGE).parts[:-1]]
+    return list(path.relative_to(root).parts[:-1])
 
 
-def imports(path, tree):
-    """Yield (absolute dotted name, node) of every import in a file.
+def imports(path, tree, root=PACKAGE.parent):
+    """Yield (absolute dotted name, node) of every import in a file of the packages in ``root``.
 
     ``from a import b`` counts as a.b.
     """
@@ -31,7 +31,7 @@ def imports(path, tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            here = module_of(path)
+            here = module_of(path, root)
             base = here[: len(here) - node.level + 1] if node.level else []
             base = base + ([node.module] if node.module else [])
             yield from ((".".join([*base, alias.name]), node) for alias in node.names)

@@ -57,6 +57,7 @@ assert_type(fs.kl_term_and_grad(model, sampled=3), tuple[float, fs.SVGP])
 # predictions
 assert_type(fs.predict_f(model, X), tuple[Array, Array])
 assert_type(fs.predict_f(model, X, full_cov=True, chunk_size=3), tuple[Array, Array])
+assert_type(fs.predict_f(model, X, var=False), Array)
 assert_type(fs.predict_y(model, X.tolist()), tuple[Array, Array])
 assert_type(fs.predict_y(deep, X, num_samples=3, rng=0), tuple[Array, Array])
 assert_type(fs.predict_quantiles(model, X, (0.1, 0.9)), Array)
@@ -158,7 +159,7 @@ fs.em(model, X, Y, steps=3)  # type: ignore[call-overload]
 fs.natural_step(model, X, Y, stepsize=0.1)  # type: ignore[call-arg]
 fs.natural_steps(model, X, Y, batch=5)  # type: ignore[call-arg]
 fs.natural_step_and_grad(model, X, Y, probs=3)  # type: ignore[call-arg]
-fs.predict_f(model, X, fullcov=True)  # type: ignore[call-arg]
+fs.predict_f(model, X, fullcov=True)  # type: ignore[call-overload]
 fs.predict_y(model, X, chunk=3)  # type: ignore[call-arg]
 fs.sample_f(model, X, 3, seed=0)  # type: ignore[call-arg]
 fs.sample_paths(model, 3, seed=0)  # type: ignore[call-arg]
@@ -174,7 +175,7 @@ fs.recipes.regression(X, Y, solvr="adam")  # type: ignore[call-arg]
 
 # too few arguments or too many, and values of other kinds
 fs.elbo_and_grad(model, X)  # type: ignore[call-overload]
-fs.predict_f(model, X, 3)  # type: ignore[call-arg, arg-type]
+fs.predict_f(model, X, 3)  # type: ignore[call-overload]
 fs.data_term_and_grad(model, X, Y, wrt=())[2]  # type: ignore[misc]
 fs.RBF() + "1.0"  # type: ignore[operator]
 fs.fit(X, model, Y)  # type: ignore[call-overload]

@@ -41,19 +41,44 @@ def test_more_jitter_is_tried_and_logged(rng, monkeypatch, caplog):
     model, X, Y = problem(rng)
     monkeypatch.setattr(minibatch, "elbo_and_grad", failing(minibatch.elbo_and_grad, 0.9e-4))
     seen = []
-    with caplog.at_level(logging.WARNING, "fastsvgp"):
+    with caplog.at_level(logging.DEBUG, "fastsvgp"):
         _, info = fs.fit(
-            model, X, Y, steps=2, callback=lambda step, value, info: seen.append(info.jitter)
+            model, X, Y, steps=3, callback=lambda step, value, info: seen.append(info.jitter)
         )
-    assert info.retries == 2
-    np.testing.assert_allclose(seen, [1e-4, 1e-4])
+    assert info.retries == 3
+    np.testing.assert_allclose(seen, [1e-4, 1e-4, 1e-4])
     messages = [r.getMessage() for r in caplog.records]
-    assert len(messages) == 4 and messages[0].startswith(
+    assert len(messages) == 7 and messages[0].startswith(
         "step 1: the 5 x 5 matrix is not positive definite"
     )
-    assert messages[0].endswith("trying it again with jitter 1e-05") and messages[3].startswith(
-        "step 2"
+    assert messages[0].endswith(
+        "trying it again with jitter 1e-05 (further retries are logged at level DEBUG)"
     )
+    assert messages[2].startswith("step 2") and messages[2].endswith("with jitter 1e-05")
+    warned = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert warned == [messages[0], "3 of 3 steps needed more jitter than requested"]
+
+
+def test_a_single_step_with_more_jitter_is_one_line(rng, monkeypatch, caplog):
+    model, X, Y = problem(rng)
+    monkeypatch.setattr(minibatch, "elbo_and_grad", failing(minibatch.elbo_and_grad, 0.9e-4))
+    for _ in range(2):  # one line for each training
+        with caplog.at_level(logging.WARNING, "fastsvgp"):
+            _, info = fs.fit(model, X, Y, steps=1)
+        assert info.retries == 1
+    assert [r.getMessage()[:7] for r in caplog.records] == ["step 1:"] * 2
+
+
+def test_a_resumed_training_counts_its_own_steps(tmp_path, rng, monkeypatch, caplog):
+    model, X, Y = problem(rng)
+    path = tmp_path / "c.npz"
+    monkeypatch.setattr(minibatch, "elbo_and_grad", failing(minibatch.elbo_and_grad, 0.9e-4))
+    fs.fit(model, X, Y, steps=2, checkpoint=path)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "fastsvgp"):
+        _, info = fs.fit(model, X, Y, steps=5, resume=path)
+    assert info.retries == 5
+    assert caplog.records[-1].getMessage() == "3 of 3 steps needed more jitter than requested"
 
 
 def test_more_jitter_has_an_end(tmp_path, rng, monkeypatch):
@@ -77,7 +102,7 @@ def test_from_no_jitter_to_the_default():
             raise fs.NotPositiveDefinite((), 0, jitter, 1, np.float64)
         return "done"
 
-    assert jitters.with_more_jitter(compute, 0.0, np.dtype(np.float64), 1)[0] == "done"
+    assert jitters.MoreJitter(0.0, np.dtype(np.float64))(compute, 1)[0] == "done"
     np.testing.assert_allclose(seen, [0, 1e-6, 1e-5, 1e-4])
 
 

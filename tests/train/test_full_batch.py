@@ -85,7 +85,7 @@ def test_last_pass_takes_more_jitter_and_may_fail_without_loss(rng, monkeypatch,
     monkeypatch.setattr(lbfgs, "optimal_svgp", failing(plain, 0.9e-4))
     got, info = fs.fit(model, X, Y, steps=2)
     assert_same(info.svgp, plain(got, X, Y, jitter=1e-4))
-    assert "step 2: " in caplog.text and "trying it again with jitter 0.0001" in caplog.text
+    assert "step 2: " in caplog.text and "trying it again with jitter 1e-05" in caplog.text
     monkeypatch.setattr(lbfgs, "optimal_svgp", failing(plain, 1.0))
     got, info = fs.fit(model, X, Y, steps=2)
     assert info.svgp is None and info.reason == "steps" and info.steps == 2

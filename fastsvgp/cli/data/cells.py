@@ -8,17 +8,20 @@ MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "."}
 # errors of spreadsheets, and NaN as C libraries of several systems write it
 MISSING |= {"#n/a", "#n/a n/a", "#na", "#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"}
 MISSING |= {"<na>", "nat", "-nan", "1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind"}
-DECIMAL_COMMAS = "these look like decimal commas: write the numbers with decimal points"
-THOUSANDS = (
-    "these look like thousands separators: write 1012 for 1,012 (or 1.012, if they are decimal"
-    " commas)"
-)
+_FORTRAN = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))[dD]([+-]\d{1,3})")
 
 
 def number_of(cell):
-    """Return the number of a cell; None if it is none."""
+    """Return the number of a cell; None if it is none.
+
+    A typographic minus, and Fortran's exponents of double precision (1.2D+03), are understood.
+    """
     try:
         return float(cell)
+    except ValueError:
+        pass
+    try:
+        return float(_FORTRAN.sub(r"\1e\2", cell.replace("\u2212", "-")))
     except ValueError:
         return None
 
@@ -42,16 +45,6 @@ def is_figure(cell):
 
 def is_word(cell):
     return is_name(cell) and not is_figure(cell)
-
-
-def commas(cells):
-    """Advice about text that is numbers except for commas; None if commas do not explain it."""
-    odd = [cell for cell in cells if is_name(cell)]
-    if odd and all(re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", cell) for cell in odd):
-        return THOUSANDS
-    if odd and all(cell.count(",") == 1 and is_number(cell.replace(",", ".")) for cell in odd):
-        return DECIMAL_COMMAS
-    return None
 
 
 class Codes:

@@ -1,38 +1,28 @@
-"""Encode columns as inputs: text becomes one-hot, dates three numbers; missing values are filled.
+"""Encode columns as inputs: text becomes one-hot, dates follow cycles; missing values are filled.
 
-The facts learnt from the training rows (levels, medians, formats of dates, columns with missing
-values) are an ``Encoding``. It is saved with the model, and encodes later files in the same way.
+The facts learnt from the training rows (levels, medians, cycles, columns with missing values), and
+the forms of columns, are an ``Encoding``. It is saved with the model, and encodes later files in
+the same way.
 """
 
 import logging
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from ... import DataFileError
 from ...recipes.scaling import LARGEST
 from ..errors import UsageError, shown
 from ..settings.names import LEVELS, POLICIES
 from . import dates
-from .cells import commas, is_missing, is_number
+from .forms import NOUNS, Form
+from .reading import Kinds, read_raw
 
 log = logging.getLogger("fastsvgp")
 OTHER, GAP = "(other)", "(missing)"
-
-
-@dataclass
-class Raw:
-    """Columns before encoding.
-
-    ``numbers`` (N, C) is NaN where a value is missing. ``text`` maps positions to the cells of text
-    columns, None where missing. ``dates`` maps positions to the ``Dates`` of columns of days.
-    """
-
-    names: list
-    numbers: np.ndarray
-    text: dict
-    dates: dict = field(default_factory=dict)
+# names of the inputs of columns with a form
+FIRST = {"date": "day number", "clock": "hours", "elapsed": "seconds", "angle": "degrees"}
+PLACES = {cycle: f"place in the {cycle}" for cycle in dates.DAYS}
 
 
 @dataclass(frozen=True)
@@ -41,35 +31,53 @@ class Column:
 
     A text column has ``levels``: one input per level, 1 in cells of that level, and one input for
     all other text. A column of numbers has a ``median``, which replaces missing values; None
-    refuses them. ``date`` is the format of a date column, whose inputs are day number, month and
-    weekday. ``gaps``: a further input is 1 where the value is missing.
+    refuses them. ``gaps``: a further input is 1 where the value is missing.
+
+    Numbers that are not written plainly have a ``form``. Dates have inputs for each of the
+    ``cycles`` that they follow. The numbers of a column of clocks can be part of a date: the one in
+    the column at position ``into``.
     """
 
     name: str
     levels: list | None
     median: float | None
     gaps: bool
-    date: dates.Dates | None = None
+    form: Form | None = None
+    cycles: list = field(default_factory=list)
+    into: int | None = None
 
     @property
     def input_names(self):
+        if self.into is not None:
+            return []
         names = (
             [self.name]
             if self.levels is None
             else [f"{self.name}={level}" for level in [*self.levels, OTHER]]
         )
-        names += [f"{self.name}.month", f"{self.name}.weekday"] * (self.date is not None)
+        names += [f"{self.name}.{part}" for cycle in self.cycles for part in dates.PARTS[cycle]]
         return names + [f"{self.name}={GAP}"] * self.gaps
 
     @property
+    def kind(self):
+        """The kind of a form, or None."""
+        return None if self.form is None else self.form.kind
+
+    @property
     def median_words(self):
-        return f"{self.median:g}" if self.date is None else dates.shown(self.median)
+        if self.kind == "date":
+            return dates.shown(self.median)
+        return f"{24 * self.median:g} hours" if self.kind == "clock" else f"{self.median:g}"
 
     def inputs_of_numbers(self, values):
+        """Encode numbers; clocks are in hours, and cycles points on circles."""
+        if self.into is not None:
+            return np.empty((len(values), 0))
         missing = np.isnan(values)
         filled = values if self.median is None else np.where(missing, self.median, values)
-        of_day = [] if self.date is None else [dates.months(filled), dates.weekdays(filled)]
-        return np.column_stack([filled, *of_day, *[missing] * self.gaps]).astype(np.float64)
+        of_cycles = [part for cycle in self.cycles for part in dates.parts(filled, cycle)]
+        first = 24 * filled if self.kind == "clock" else filled
+        return np.column_stack([first, *of_cycles, *[missing] * self.gaps]).astype(np.float64)
 
     def inputs_of_text(self, cells):
         """Encode cells of text; without ``gaps``, a missing cell is other text."""
@@ -117,22 +125,18 @@ class Encoding:
 
         Differences from the training file are logged.
         """
-        text = {
-            i
-            for i, column in zip(positions, self.columns, strict=True)
-            if column.levels is not None
-        }
-        known = {
-            i: column.date
-            for i, column in zip(positions, self.columns, strict=True)
-            if column.date is not None
-        }
-        raw = read_raw(table, positions, text, known, self.missing, optional=False)
+        pairs = list(zip(positions, self.columns, strict=True))
+        kinds = Kinds(
+            {i for i, column in pairs if column.levels is not None},
+            {i: column.form for i, column in pairs if column.form is not None},
+            {i: positions[column.into] for i, column in pairs if column.into is not None},
+        )
+        raw = read_raw(table, positions, kinds, self.missing, optional=False)
         for j, column in enumerate(self.columns):
-            if column.levels is None:
-                _note_filled(table, column, np.isnan(raw.numbers[:, j]))
-            else:
+            if column.levels is not None:
                 _note_unseen(table, column, raw.text[j])
+            elif column.into is None:
+                _note_filled(table, column, np.isnan(raw.numbers[:, j]))
         return self.matrix(raw)
 
     def describe(self):
@@ -141,12 +145,10 @@ class Encoding:
         gaps = [c.name for c in self.columns if c.gaps]
         if texts:
             yield f"text columns, one input per level and one for other text: {shown(texts)}"
-        for column in self.columns:
-            if column.date is not None:
-                yield (
-                    f"column {column.name!r}: dates ({column.date}), read as day number, month,"
-                    " weekday"
-                )
+        for j, column in enumerate(self.columns):
+            if column.form is not None and column.into is None:
+                clock = next((other for other in self.columns if other.into == j), None)
+                yield _described(column, clock)
         if gaps:
             yield (
                 "missing values filled in (--missing median), with an input that marks them:"
@@ -161,35 +163,68 @@ class Encoding:
         """Build an encoding from untrusted JSON; errors are ValueError, KeyError or TypeError."""
         if set(values) != {"columns", "missing"} or values["missing"] not in POLICIES:
             raise ValueError(f"encoding {values!r:.60}")
-        columns = [Column(**column) for column in values["columns"]]
-        columns = [replace(column, date=_dates(column.date)) for column in columns]
-        for column in columns:
-            texts = isinstance(column.levels, list) and all(
-                isinstance(level, str) for level in [column.name, *column.levels]
-            )
-            number = type(column.median) in (int, float) and abs(column.median) < LARGEST
-            fills = number if values["missing"] == "median" else column.median is None
-            if column.date is not None:  # Python must be able to represent the date
-                fills = fills and (
-                    column.median is None or dates.FIRST <= column.median <= dates.LAST
-                )
-                texts = False
-            right = (
-                texts and column.median is None
-                if column.levels is not None
-                else isinstance(column.name, str) and fills
-            )
-            if not right or type(column.gaps) is not bool:
-                raise ValueError(f"encoding of {column.name!r:.60}")
+        columns = [_column(column) for column in values["columns"]]
+        if not all(_is_possible(column, columns, values["missing"]) for column in columns):
+            raise ValueError(f"encoding {values!r:.60}")
         return cls(columns, values["missing"])
 
 
-def _dates(values):
-    """Build ``Dates`` from untrusted JSON."""
-    found = None if values is None else dates.Dates(**values)
-    if found is not None and (found.form not in dates.FORMS or type(found.assumed) is not bool):
-        raise ValueError(f"dates {values!r:.60}")
-    return found
+def _described(column, clock):
+    """Describe a column with a form, and the column of clocks that it is joined with."""
+    joined = "" if clock is None else f" with the time in column {clock.name!r} ({clock.form})"
+    inputs = [FIRST[column.kind]] if column.kind in FIRST else []
+    inputs += [PLACES.get(cycle, cycle) for cycle in column.cycles]
+    read = f", read as {', '.join(inputs)}" if inputs else ""
+    return f"column {column.name!r}: {NOUNS[column.kind]} ({column.form}){joined}{read}"
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _column(values):
+    """Build a ``Column`` from untrusted JSON, also of earlier versions."""
+    values = dict(values)
+    if "date" in values:
+        found = values.pop("date")
+        if found is not None:
+            values["form"] = {"name": found["form"]}
+            values["cycles"] = ["month", "weekday"]
+    form = values.pop("form", None)
+    form = None if form is None else Form(**form)
+    if form is not None and not form.is_possible:
+        raise ValueError(f"form {form!r:.60}")
+    return Column(**values, form=form)
+
+
+def _is_possible(column, columns, missing):
+    """Whether the fields of a column fit one another."""
+    kind, into, median, levels = column.kind, column.into, column.median, column.levels
+    texts = [column.name, *(levels or [])]
+    right = all(isinstance(text, str) for text in texts) and type(column.gaps) is bool
+    right = right and isinstance(column.cycles, list) and dates.PARTS.keys() >= {*column.cycles}
+    right = right and (kind in ("date", "clock") or not column.cycles)
+    if levels is not None:
+        return right and isinstance(levels, list) and (kind, into, median) == (None, None, None)
+    if into is not None:
+        in_date = type(into) is int and 0 <= into < len(columns) and columns[into].kind == "date"
+        return (
+            right
+            and in_date
+            and (kind, median) == ("clock", None)
+            and not (column.gaps or column.cycles)
+        )
+    return right and _is_median(median, kind, missing)
+
+
+def _is_median(median, kind, missing):
+    """Whether a median can be that of a column; Python must be able to represent a date."""
+    if missing != "median":
+        return median is None
+    low, high = (dates.FIRST, dates.LAST) if kind == "date" else (-LARGEST, LARGEST)
+    return type(median) in (int, float) and low <= median <= high
+
+
+# --- learning -------------------------------------------------------------------------------------
 
 
 def learn(raw, rows, missing):
@@ -203,12 +238,16 @@ def learn(raw, rows, missing):
             _note_many(name, counts)
             frequent = sorted(counts, key=lambda level: (-counts[level], level))[:LEVELS]
             columns.append(Column(name, sorted(frequent), None, None in cells))
+        elif j in raw.joins:
+            columns.append(Column(name, None, None, False, raw.forms[j], [], raw.joins[j]))
         else:
             values = raw.numbers[rows, j]
             present = values[~np.isnan(values)]
             _check_some(name, present, len(values))
             median = float(np.median(present)) if missing == "median" else None
-            columns.append(Column(name, None, median, len(present) < len(values), raw.dates.get(j)))
+            form = raw.forms.get(j)
+            cycles = dates.followed(present, form.name) if form is not None else []
+            columns.append(Column(name, None, median, len(present) < len(values), form, cycles))
     return Encoding(columns, missing)
 
 
@@ -218,118 +257,6 @@ def _check_some(name, present, num_rows):
             f"--missing median: column {name!r} is missing in all {num_rows} training rows; leave"
             f" it out with --ignore {name}"
         )
-
-
-# --- reading --------------------------------------------------------------------------------------
-
-
-def read_raw(table, positions, text, known, missing, optional=True):
-    """Read the columns at ``positions``; those in ``text`` are read as text in any case.
-
-    ``known``: the ``Dates`` of date columns. ``optional``: as in ``Table.inputs``.
-    """
-    plain = [j for j, i in enumerate(positions) if i not in text and i not in known]
-    numbers = np.full((table.num_rows, len(positions)), np.nan)
-    numbers[:, plain] = table.inputs([positions[j] for j in plain], optional, missing)
-    cells = {j: _present(table, i) for j, i in enumerate(positions) if i in text}
-    for j, column in cells.items():
-        _check_there(
-            table,
-            positions[j],
-            column,
-            missing,
-            "give --missing median to make them a level",
-            optional,
-        )
-    of_dates = {j: known[i] for j, i in enumerate(positions) if i in known}
-    for j, form in of_dates.items():
-        numbers[:, j] = _days(table, positions[j], form, missing, optional)
-    return Raw([table.names[i] for i in positions], numbers, cells, of_dates)
-
-
-def _present(table, i):
-    """Return the cells of a column, None where missing."""
-    return [None if is_missing(cell) else cell for cell in table.cells(i)]
-
-
-def _check_there(table, i, cells, missing, todo, optional):
-    if missing == "error" and None in cells:
-        name, row = table.names[i], cells.index(None)
-        raise DataFileError(
-            f"{table.path}, {table.place(row)}, column {name!r}: the value is missing; fill in"
-            " these cells or remove their rows, or"
-            f" {todo if optional else 'fit again with --missing median'}"
-        )
-
-
-def _days(table, i, form, missing, optional):
-    """Return a column of dates as days.
-
-    If values can be missing, a few cells that are not dates count as missing.
-    """
-    cells, name = _present(table, i), table.names[i]
-    _check_there(table, i, cells, missing, "fill them in with --missing median", optional)
-    days = dates.numbers(cells, form)
-    there = np.array([cell is not None for cell in cells])
-    odd = there & np.isnan(days)
-    if not odd.any():
-        return days
-    row, count = int(odd.argmax()), int(odd.sum())
-    where = (
-        f"{table.path}, {table.place(row)}, column {name!r}: {cells[row]!r} is not a date ({form})"
-    )
-    more = f" (the first of {count} such cells)" if count > 1 else ""
-    if missing == "error" or count > (1 - dates.SHARE) * there.sum():
-        todo = (
-            f", empty them and give --missing median, or leave out the column with --ignore {name}"
-            if optional
-            else ""
-        )
-        raise DataFileError(f"{where}{more}; correct such cells{todo}")
-    log.warning("%s%s; it counts as missing", where, more)
-    return days
-
-
-def text_columns(table, positions):
-    """Return which columns are text; refuse columns of numbers with a few cells of text."""
-    text = {i for i in positions if i in table.text}
-    for i in sorted(text):
-        name, cells = table.names[i], table.text[i]
-        first, place = table.first_text(i)
-        if commas(cells):
-            raise UsageError(
-                f"{table.path}: text is in column {name!r} ({first!r}, {place}); {commas(cells)}"
-            )
-        present = [cell for cell in cells if not is_missing(cell)]
-        values = {float(cell) for cell in present if is_number(cell)}
-        count = sum(map(is_number, present))
-        codes = len(values) <= LEVELS and all(value == np.round(value) for value in values)
-        if 2 * count > len(present) and not codes:
-            raise UsageError(
-                f"{table.path}: {count} cells of column {name!r} are numbers, but {first!r}"
-                f" ({place}) is not; correct such cells, give --na {first} if they mark missing"
-                f" values (see --missing), or leave out the column with --ignore {name}"
-            )
-    return text
-
-
-def date_columns(table, text):
-    """Return ``{position: Dates}`` of the text columns that are dates.
-
-    A column in which days and months change places remains text; this is logged.
-    """
-    known = {}
-    for i in sorted(text):
-        found, odd = dates.find(table.text[i])
-        if found is not None:
-            known[i] = found
-        elif odd is not None:
-            log.warning(
-                "%s, column %r: %r and %r are dates of different formats, so the column remains"
-                " text; write all dates as YYYY-MM-DD",
-                *(table.path, table.names[i], *odd),
-            )
-    return known
 
 
 # --- notes ----------------------------------------------------------------------------------------

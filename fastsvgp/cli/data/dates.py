@@ -1,16 +1,20 @@
-"""Text columns of dates: find their format, and convert cells to days."""
+"""Forms of dates and clocks, and the cycles of the calendar.
+
+A layout is a line of letters, one for each field of a cell; small letters and marks stand for
+themselves. A date is a number of days from 1970-01-01 with the time of day as a fraction, in UTC if
+there is a zone; a clock without a date is a part of a day.
+"""
 
 import datetime
 import re
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from .cells import is_missing
+from .cells import number_of
 
-SHARE = 0.9  # least share of dates among the cells that are not missing; else it is text
 YEARS = range(1500, 2501)  # 9999-12-31 often means "never", and 0001-01-01 "unknown"
+CENTURY = 1930  # two-digit years are the hundred years from this one, as in spreadsheets
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 FIRST, LAST = (
     datetime.date(year, 1, 1).toordinal() - EPOCH for year in (YEARS.start - 1, YEARS.stop + 1)
@@ -19,126 +23,173 @@ _NAMES = (
     "january february march april may june july august september october november december".split()
 )
 MONTHS = {name: k for k, month in enumerate(_NAMES, 1) for name in (month, month[:3])} | {"sept": 9}
-
-CLOCK = (
-    r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d(?:[.,]\d+)?))?(?:"
-    r" ?(?P<half>[ap])\.?m\.?)?"
-)
-ZONE = r" ?(?:z|utc|gmt|(?P<zone>[+-]\d\d(?::?\d\d)?))"
-NAMED = {
+# years in four digits and two; months, also in two digits, and by name; days, also in two digits,
+# and 1st, 2nd; quarters; weeks, also in two digits, and their days; days of the year; the next
+# year; clocks, also in digits, and zones; names of weekdays
+FIELDS = {
     "Y": r"(?P<year>\d{4})",
+    "S": r"'?(?P<short>\d\d)",
     "M": r"(?P<month>\d{1,2})",
-    "D": r"(?P<day>\d{1,2})",
+    "N": r"(?P<month>\d\d)",
     "B": r"(?P<month>[a-z]{3,9})\.?",
+    "D": r"(?P<day>\d{1,2})",
+    "E": r"(?P<day>\d\d)",
+    "O": r"(?P<day>\d{1,2})(?:st|nd|rd|th)?",
+    "Q": r"(?P<quarter>[1-4])",
+    "W": r"(?P<week>\d\d?)",
+    "V": r"(?P<week>\d\d)",
+    "G": r"(?P<weekday>[1-7])",
+    "J": r"(?P<day_of_year>\d{3})",
+    "P": r"(?P<next>\d\d)",
+    "C": (
+        r"(?P<hour>\d{1,2})(?:(?P<mark>[:.h])(?P<minute>\d\d)"
+        r"(?:(?:(?P=mark)|m)(?P<second>\d\d(?:[.,:]\d+)?)s?)?)?"
+        r"(?: ?(?P<half>[ap])\.?m\.?| ?uhr| ?h)?"
+    ),
+    "H": r"(?P<hour>\d\d)(?:(?P<minute>\d\d)(?:(?P<second>\d\d(?:[.,]\d+)?))?)?",
+    "Z": r" ?(?:z|(?:utc|gmt)?(?P<zone>[+-]\d\d(?::?\d\d)?)|utc|gmt)(?: ?\([a-z ]+\))?",
+    "A": (r"(?:(?:mon|tue|tues|wed|wednes|thu|thur|thurs|fri|sat|satur|sun)(?:day)?\.?,?[ -]+)?"),
 }
-PARTS = "year", "month", "day", "hour", "minute", "second", "half", "zone"
-LAYOUTS = {
-    "YYYY-MM-DD": "Y-M-D",
-    "YYYY/MM/DD": "Y/M/D",
-    "YYYY.MM.DD": "Y[.]M[.]D",
-    "DD.MM.YYYY": "D[.]M[.]Y",
-    "MM/DD/YYYY": "M/D/Y",
-    "DD/MM/YYYY": "D/M/Y",
-    "MM-DD-YYYY": "M-D-Y",
-    "DD-MM-YYYY": "D-M-Y",
-    "DD Mon YYYY": "D[ -]B,?[ -]Y",
-    "Mon DD, YYYY": "B D,? Y",
-}
-FORMS = {
-    form: re.compile(
-        re.sub("[YMDB]", lambda part: NAMED[part[0]], layout) + f"(?:,?[t ] *{CLOCK}(?:{ZONE})?)?",
-        re.ASCII | re.I,
-    )
-    for form, layout in LAYOUTS.items()
-}
-TWINS = {"MM/DD/YYYY": "DD/MM/YYYY", "MM-DD-YYYY": "DD-MM-YYYY"}  # distinguished by days above 12
-FAMILIES = [
-    (form, TWINS[form]) if form in TWINS else (form,)
-    for form in FORMS
-    if form not in TWINS.values()
-]
+CLOCK = "(?:(?:,?[t_ ] *|:| at )C(?:Z)?)?"  # behind a date
 
 
 @dataclass(frozen=True)
-class Dates:
-    """Format of the dates of a column, one of ``FORMS``.
+class Layout:
+    """The layout of a form, and the cycles of the calendar that its dates can follow."""
 
-    ``assumed``: days and months could also be exchanged.
+    layout: str
+    cycles: tuple = ()
+
+    @property
+    def pattern(self):
+        fields = re.sub(r"(?<!\\)[A-Z]", lambda letter: FIELDS[letter[0]], self.layout)
+        return re.compile(fields, re.ASCII | re.I)
+
+
+def _days_in_digits():
+    """Yield the orders of day, month and year, for each mark between them.
+
+    If several orders fit, the first one counts: the month is first, but not between dots.
     """
-
-    form: str
-    assumed: bool
-
-    def __str__(self):
-        return f"{self.form}, assumed because no day was above 12" if self.assumed else self.form
-
-
-def find(cells):
-    """Return ``(dates, odd)`` of a column of text.
-
-    ``dates``: the ``Dates`` of the column, or None. ``odd``: two dates without a common format, or
-    None.
-    """
-    counts = Counter(cell for cell in cells if not is_missing(cell))
-    for family in FAMILIES:
-        read = _read(family, counts)
-        if read:
-            able = [
-                form
-                for k, form in enumerate(family)
-                if all(days[k] is not None for days in read.values())
-            ]
-            if able:
-                return Dates(able[0], len(able) > 1), None
-            return None, [
-                next(cell for cell, days in read.items() if days[k] is None) for k in (1, 0)
-            ]
-    return None, None
+    for mark in "-/. ":
+        orders = ("MM DD YYYY", "DD MM YYYY") if mark != "." else ("DD MM YYYY", "MM DD YYYY")
+        for name in ("YYYY MM DD", *orders, *(order[:-2] for order in orders), "YY MM DD"):
+            letters = name.replace("YYYY", "Y").replace("YY", "S").replace("MM", "M")
+            layout = letters.replace("DD", "D").replace(" ", f"[{mark}]")
+            yield name.replace(" ", mark), f"A{layout}{CLOCK}"
 
 
-def _read(family, counts):
-    """Return ``{cell: days by each format}`` for a family of formats.
-
-    Cells that no format reads are left out; None if they are too many.
-    """
-    allowed, read = (1 - SHARE) * counts.total(), {}
-    for cell, count in counts.items():
-        days = [days_of(cell, form) for form in family]
-        if any(number is not None for number in days):
-            read[cell] = days
-        else:
-            allowed -= count
-            if allowed < -1e-9:
-                return None
-    return read
+_DAY, _MONTH = ("year", "week", "day"), ("year",)
+DATES = {name: Layout(layout, _DAY) for name, layout in _days_in_digits()} | {
+    name: Layout(layout, cycles)
+    for name, layout, cycles in (
+        ("DD Mon YYYY", f"AO[-/. ]*B[-/., ]*Y{CLOCK}", _DAY),
+        ("Mon DD, YYYY", f"AB[-/. ]*O[-/,. ]+Y{CLOCK}", _DAY),
+        ("YYYY Mon DD", f"AY[-/., ]*B[-/. ]*O{CLOCK}", _DAY),
+        ("Mon DD hh:mm YYYY", "AB +D +C(?:Z)? +Y", _DAY),
+        ("DD Mon YY", f"AO[-/. ]*B[-/., ]*S{CLOCK}", _DAY),
+        ("Mon DD, YY", f"AB[-/. ]*O[-/,. ]+S{CLOCK}", _DAY),
+        ("YY Mon DD", f"AS[-/. ]*B[-/. ]*E{CLOCK}", _DAY),
+        ("YYYY-DDD", f"Y[-/. ]J{CLOCK}", _DAY),
+        ("YYYYMMDDThhmmss", "YNE[t _-]H(?:Z)?", _DAY),
+        ("YYYY-YY", "Y[-/]P", ()),
+        ("YYYY-MM", "Y(?:[-/._ ]|[-/ ]?m)M", _MONTH),
+        ("MM/YYYY", "M[-/._ ]Y", _MONTH),
+        ("Mon YYYY", "B[-/., ]*Y", _MONTH),
+        ("YYYY Mon", "Y[-/., ]*B", _MONTH),
+        ("Mon YY", "B[-/. ]*S", _MONTH),
+        ("YYYY-Qn", "Y[-/.: ]*q(?:uarter|tr)? ?Q", _MONTH),
+        ("Qn YYYY", "q(?:uarter|tr)? ?Q[-/.:, ]*Y", _MONTH),
+        ("nQ YYYY", "Qq[-/., ]*Y", _MONTH),
+        ("Qn YY", "qQ[-/. ]*S", _MONTH),
+        ("nQ YY", "Qq[-/. ]*S", _MONTH),
+        ("YY Qn", "S[-/. ]*qQ", _MONTH),
+        ("Www YYYY", "w(?:eek|k)? ?W[-/., ]*Y", _MONTH),
+        ("YYYY-Www", "Y[-/ ]*w(?:eek|k)? ?W", _MONTH),
+        ("YYYY-Www-d", "Y-?wV-?G", _DAY),
+    )
+}
+CLOCKS = {"hh:mm": Layout("C", ("day",))}
+# numbers whose digits are a date: how they are written, and their share of all such numbers
+CODES = {
+    "YYYYMM": (Layout("YN", _MONTH), ".0f", 0.12),
+    "YYYYMMDD": (Layout("YNE", _DAY), ".0f", 0.037),
+    "YYYYDDD": (Layout("YJ", _DAY), ".0f", 0.37),
+    "YYYYMMDDhhmm": (Layout("YNEH", _DAY), ".0f", 0.01),
+    "YYYY.MM": (Layout("Y[.]N", _MONTH), ".2f", 0.12),
+}
+_ALL = DATES | CLOCKS | {name: code[0] for name, code in CODES.items()}
+_PATTERNS = {name: layout.pattern for name, layout in _ALL.items()}
+CYCLES = {name: layout.cycles for name, layout in _ALL.items()}
 
 
 def days_of(cell, form):
-    """Return days from 1970-01-01, with the time of day as a fraction; in UTC if there is a zone.
-
-    None if the cell is not a date of this format.
-    """
-    found = FORMS[form].fullmatch(cell)
+    """Return the number of a cell in one of the forms; None if it has another form."""
+    if form in CODES:
+        cell = _digits(cell, CODES[form][1])
+    found = _PATTERNS[form].fullmatch(cell)
     if found is None:
         return None
-    year, month, day, hour, minute, second, half, zone = found.group(*PARTS)
-    month = int(month) if month.isdigit() else MONTHS.get(month.lower(), 0)
-    if int(year) not in YEARS:
-        return None
+    fields = {name: text for name, text in found.groupdict().items() if text is not None}
     try:
-        days = datetime.date(int(year), month, int(day)).toordinal() - EPOCH
+        alone = form in CLOCKS
+        day = 0.0 if alone else float(_date(fields).toordinal() - EPOCH)
+        return day + _part_of_day(fields, alone) if "hour" in fields else day
     except ValueError:
         return None
-    if hour is None:
-        return float(days)
-    hour, minute, second = int(hour), int(minute), float((second or "0").replace(",", "."))
+
+
+def _digits(cell, written):
+    """Return the digits of a number; no text for numbers with more of them."""
+    value = number_of(cell)
+    text = "" if value is None else format(value, written)
+    return text if text and abs(float(text) - value) < 1e-6 else ""
+
+
+def _date(fields):
+    """Return the date of fields; a field outside its range is a ValueError."""
+    year = int(fields.get("year", 0))
+    if "short" in fields:
+        year = CENTURY + (int(fields["short"]) - CENTURY) % 100
+    if year not in YEARS:
+        raise ValueError(year)
+    if "next" in fields and int(fields["next"]) != (year + 1) % 100:
+        raise ValueError(fields)
+    if "week" in fields:
+        return datetime.date.fromisocalendar(
+            year, int(fields["week"]), int(fields.get("weekday", 1))
+        )
+    if "day_of_year" in fields:
+        date = datetime.date(year, 1, 1) + datetime.timedelta(int(fields["day_of_year"]) - 1)
+        if date.year != year:
+            raise ValueError(fields)
+        return date
+    month = fields.get("month", "1")
+    month = int(month) if month.isdigit() else MONTHS.get(month.lower(), 0)
+    if "quarter" in fields:
+        month = 3 * int(fields["quarter"]) - 2
+    return datetime.date(year, month, int(fields.get("day", 1)))
+
+
+def _part_of_day(fields, alone):
+    """Return the time of day as a fraction; 24:00 is the next midnight.
+
+    alone : bool
+        Whether there is no date: a number of two digits is then no hour.
+    """
+    hour, minute = int(fields["hour"]), int(fields.get("minute", 0))
+    second = float(re.sub("[,:]", ".", fields.get("second", "0")))
+    half = fields.get("half")
+    if "mark" not in fields and half is None and (alone or len(fields["hour"]) < 2):
+        raise ValueError(fields)
     if half is not None:
         if not 1 <= hour <= 12:
-            return None
+            raise ValueError(hour)
         hour = hour % 12 + 12 * (half in "pP")
-    if hour > 23 or minute > 59 or second >= 60:
-        return None
-    return days + (60 * (60 * hour + minute - _ahead(zone)) + second) / 86400
+    minutes = 60 * hour + minute
+    if minute > 59 or second >= 60 or minutes + second / 60 > 1440:
+        raise ValueError(fields)
+    return (60 * (minutes - _ahead(fields.get("zone"))) + second) / 86400
 
 
 def _ahead(zone):
@@ -149,20 +200,59 @@ def _ahead(zone):
     return -minutes if zone[0] == "-" else minutes
 
 
-def numbers(cells, dates):
-    """Return days (N,) of cells; NaN where one is missing (None) or not a date of this format."""
-    days = {cell: days_of(cell, dates.form) for cell in set(cells) if cell is not None}
-    return np.array([days.get(cell) for cell in cells], np.float64)
+# --- the calendar ---------------------------------------------------------------------------------
+
+DAYS = {"year": 365.2425, "week": 7, "day": 1}
+# the inputs of a cycle; earlier versions had the last two
+PARTS = {cycle: (f"{cycle}.sin", f"{cycle}.cos") for cycle in DAYS}
+PARTS |= {"month": ("month",), "weekday": ("weekday",)}
 
 
-def months(days):
-    """Return months, 1 to 12."""
-    return np.floor(days).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12 + 1
+def phase(days, cycle):
+    """Return where days are in a cycle, from 0 to 1.
+
+    All months are a twelfth of the year, so the same day of the month has the same phase each year.
+    """
+    day = np.floor(days)
+    if cycle == "day":
+        return days - day
+    if cycle == "week":
+        return (day + 3) % 7 / 7  # 1970-01-01 is a Thursday
+    months = day.astype("datetime64[D]").astype("datetime64[M]")
+    first, following = (
+        (months + more).astype("datetime64[D]").astype(np.float64) for more in (0, 1)
+    )
+    return (months.astype(np.int64) % 12 + (days - first) / (following - first)) / 12
 
 
-def weekdays(days):
-    """Return weekdays, 1 (Monday) to 7."""
-    return (np.floor(days) + 3) % 7 + 1  # 1970-01-01 is a Thursday
+def parts(days, cycle):
+    """Return the inputs ``PARTS`` of a cycle: a point on a circle."""
+    if cycle == "month":
+        return [
+            np.floor(days).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12 + 1
+        ]
+    if cycle == "weekday":
+        return [(np.floor(days) + 3) % 7 + 1]
+    turn = 2 * np.pi * phase(days, cycle)
+    return [np.sin(turn), np.cos(turn)]
+
+
+def followed(days, form):
+    """Return the cycles that dates can follow: they span more than one, and differ in phase.
+
+    Clocks have one if they span half a day.
+    """
+    span = 2 * np.ptp(days) if form in CLOCKS else np.ptp(days)
+    return [
+        cycle
+        for cycle in CYCLES.get(form, ())
+        if span > DAYS[cycle] and np.ptp(phase(days, cycle)) > 1e-9
+    ]
+
+
+def years(days):
+    """Return the number of different years."""
+    return len(np.unique(np.floor(days).astype("datetime64[D]").astype("datetime64[Y]")))
 
 
 def shown(days):

@@ -18,7 +18,7 @@ from ...recipes.scaling import LARGEST
 from ..errors import UsageError, shown
 from . import arrays
 from .body import note_left_out, read_rows
-from .cells import Codes, commas, is_missing, is_name, number_of
+from .cells import Codes, is_missing, is_name, number_of
 from .layout import Layout, delimiter_of, head_of, is_comment, layout_of, lines_of
 from .source import Source
 
@@ -30,10 +30,11 @@ class Table:
     """Rows and columns of a file.
 
     ``numbers`` (N, C) float64 is NaN where a cell is missing or text. ``text`` maps columns with
-    text to their N cells. ``named``: whether the column names come from the file. ``target`` is the
-    ``y`` of an npz file, or None. ``lines`` are the lines of the rows, or their numbers in an
-    array; None if they are all of the file. ``image_shape`` is (H, W, C) if the rows are images,
-    from an array (N, H, W) or (N, H, W, C), with pixels row by row and channels last.
+    text to their N cells, and ``forms`` columns of text that were read as numbers to their form.
+    ``named``: whether the column names come from the file. ``target`` is the ``y`` of an npz file,
+    or None. ``lines`` are the lines of the rows, or their numbers in an array; None if they are all
+    of the file. ``image_shape`` is (H, W, C) if the rows are images, from an array (N, H, W) or
+    (N, H, W, C), with pixels row by row and channels last.
     """
 
     path: str
@@ -46,6 +47,7 @@ class Table:
     layout: Layout | None = None
     source: Source | None = None
     image_shape: tuple | None = None
+    forms: dict = field(default_factory=dict)
 
     @property
     def num_rows(self):
@@ -142,12 +144,10 @@ class Table:
                 f"{self.names[i]!r} ({cell!r}, {place})" for i, (cell, place) in pairs[:6]
             )
             more = f" and {len(texts) - 6} more" if len(texts) > 6 else ""
-            todo = commas([cell for i in texts for cell in self.text[i]])
-            if todo is None:
-                ignored = ",".join(self.names[i] for i in texts[:6])
-                todo = "write them as numbers" + (
-                    f", or leave them out with --ignore {ignored}" if optional else ""
-                )
+            ignored = ",".join(self.names[i] for i in texts[:6])
+            todo = "write them as numbers" + (
+                f", or leave them out with --ignore {ignored}" if optional else ""
+            )
             raise UsageError(
                 f"{self.path}: inputs must be numbers, but text is in column{'s'[: len(texts) > 1]}"
                 f" {named}{more}; {todo}"
@@ -176,6 +176,16 @@ class Table:
                 if known is None or line in known
             ]
         return [np.format_float_positional(value, trim="-") for value in self.numbers[:, column]]
+
+    def read_as(self, column, form):
+        """Read a column of text as numbers of a ``Form``, if all cells that are there have it."""
+        cells = [None if is_missing(cell) else cell for cell in self.text[column]]
+        values = form.numbers(cells)
+        if not any(
+            value != value and cell is not None for value, cell in zip(values, cells, strict=True)
+        ):
+            self.numbers[:, column], self.forms[column] = values, form
+            del self.text[column]
 
     def first_text(self, column):
         """Return the first cell of a text column that is not a number, and its place."""

@@ -1,12 +1,16 @@
 """Target columns: where they are, their values and checks, and the cells that are missing."""
 
+import logging
 from dataclasses import replace
 
 import numpy as np
 
 from ... import DataFileError
 from ..errors import UsageError, shown
+from . import forms
 from .cells import is_missing
+
+log = logging.getLogger("fastsvgp")
 
 
 def find(table, target, target_file, columns, file_format):
@@ -102,6 +106,8 @@ def values_of(table, positions):
 
     A target of text can have cells that are missing.
     """
+    for i in positions:
+        _read_units(table, i)
     if len(positions) == 1:
         return table.target_column(positions[0])
     text = next((i for i in positions if i in table.text), None)
@@ -112,6 +118,14 @@ def values_of(table, positions):
             f" ({cell!r}, {place}); fit that target by itself"
         )
     return table.numbers[:, positions]
+
+
+def _read_units(table, i):
+    """Read a target of text as numbers if all its cells are numbers with a unit; this is logged."""
+    form, odd = forms.find(table.text[i]) if i in table.text else (None, None)
+    if form is not None and form.kind == "number" and odd is None:
+        table.read_as(i, form)
+        log.warning("the target %r is read as numbers (%s)", table.names[i], form)
 
 
 def present(values):

@@ -1,6 +1,7 @@
 """From tables to a task: the target column, its likelihood, the held-out rows and the scaling."""
 
 import logging
+import shlex
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,8 @@ from ...recipes.scaling import LARGEST, Scale
 from ..errors import UsageError, shown
 from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, LEVELS, MULTICLASS, REAL, kind_of
-from . import columns as encodings, second_column, targets
-from .cells import commas, is_number, number_of
+from . import columns as encodings, reading, second_column, targets
+from .cells import is_number, number_of
 from .notes import note_columns
 from .tables import Table, read_table
 
@@ -46,7 +47,7 @@ class Task:
     image_shape: tuple | None = None
     test: np.ndarray | None = None
     split: str = ""
-    raw: encodings.Raw | None = None
+    raw: reading.Raw | None = None
     missing: str = "error"
     encoding: encodings.Encoding | None = None
     second: second_column.Second | None = None
@@ -139,23 +140,17 @@ def load_task(
         if values.ndim == 1
         else targets.interpret_targets(values, name, likelihood, interpret_target)
     )
-    layout = {
-        "named": table.named and len(set(table.names)) == len(table.names),
-        "width": table.num_columns,
-        "inputs": columns,
-        "target": position,
-    }
-    if file_format.na:
-        layout["na"] = list(file_format.na)
+    kinds = reading.Kinds()
+    if not images:
+        columns, kinds = reading.choose(table, columns)
+    layout = _layout(table, columns, position, file_format.na)
     if other is not None:
         other = second_column.read(table, second[0], other, y)
         layout["second"] = other.layout
     facts = {"missing": missing, "second": other, "untargeted": untargeted, "targeted": targeted}
     names = [table.names[i] for i in columns]
-    text = set() if images else encodings.text_columns(table, columns)
-    if text or missing != "error":
-        known = encodings.date_columns(table, text)
-        raw = encodings.read_raw(table, columns, text - known.keys(), known, missing)
+    if kinds or missing != "error":
+        raw = reading.read_raw(table, columns, kinds, missing)
         return Task(None, y, chosen, reason, classes, names, name, layout, raw=raw, **facts)
     X = table.inputs(columns, missing=None if images else missing)
     facts["image_shape"] = table.image_shape
@@ -171,6 +166,22 @@ def _input_columns(table, columns, taken, target_name):
             f" the target {target_name!r}; give the target with --target or --target-file"
         )
     return columns
+
+
+def _layout(table, columns, position, na):
+    """Describe the columns of a file, as it is kept with the model."""
+    layout = {
+        "named": table.named and len(set(table.names)) == len(table.names),
+        "width": table.num_columns,
+        "inputs": columns,
+        "target": position,
+    }
+    if na:
+        layout["na"] = list(na)
+    forms = [table.forms.get(i) for i in targets.listed(position)]
+    if any(forms):
+        layout["target_forms"] = [form and form.to_json() for form in forms]
+    return layout
 
 
 def interpret_target(values, name, likelihood=None):
@@ -278,15 +289,13 @@ def _instead_of_classes(values):
     if values.dtype.kind not in "US":
         return "choose another --target, or --likelihood gaussian"
     odd = [cell for cell in values.tolist() if not is_number(cell)]
-    if commas(odd):
-        return commas(odd)
     if not odd:
         return "its text cells are numbers: store it as numbers"
     if len(odd) < len(values):
         numbers = len(values) - len(odd)
         return (
             f"{numbers} cells are numbers, but {odd[0]!r} is not: correct cells like this one, give"
-            f" --na {odd[0]} if it marks missing values, or choose another --target"
+            f" --na {shlex.quote(odd[0])} if it marks missing values, or choose another --target"
         )
     return "choose another --target"
 
@@ -348,7 +357,7 @@ def _read_mask(argument, targeted):
             f"--test-mask: {path} has {table.num_rows} rows, but the data have {len(targeted)}"
         )
     wrong = next(
-        (value for value in values.tolist() if not (is_number(value) and float(value) in (0, 1))),
+        (value for value in values.tolist() if number_of(value) not in (0, 1)),
         None,
     )
     if wrong is not None:

@@ -333,3 +333,47 @@ def _condition(A, L, power):
         power = (L * (power[:, None] * L).sum(0)).sum(1)
     size = float(np.sqrt(np.square(power).sum()))
     return float(top) * size
+
+
+def check_matrix_and_factor(A, L):
+    """Return ``(A, L)`` as arrays of one dtype; reject a matrix or a factor that is not valid."""
+    A = check.as_array("A", A)
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2] or A.size == 0:
+        raise ValueError(f"`A` must have shape (..., M, M) and not be empty, got {A.shape}")
+    arrays = [A]
+    if L is not None:
+        L = check.as_array("L", L)
+        if L.shape[-2:] != A.shape[-2:] or L.size == 0:
+            raise ValueError(
+                f"`L` must have shape (..., M, M) with the M of `A`, got {L.shape} for {A.shape}"
+            )
+        try:
+            np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
+        except ValueError:
+            raise ValueError(
+                f"leading axes of `A` {A.shape} and `L` {L.shape} do not broadcast"
+            ) from None
+        arrays.append(L)
+    check.backend_of(*arrays)  # raises where they are mixed
+    dtype = check.common_dtype(*arrays, names=("A", "L"))
+    A = A.astype(dtype, copy=False)
+    check.finite("A", A)
+    largest = float(np.abs(A).max())
+    difference = float(np.abs(A - A.swapaxes(-1, -2)).max())
+    if difference > math.sqrt(np.finfo(dtype).eps) * largest:
+        raise ValueError(
+            f"`A` must be symmetric, but A and A' differ by up to {difference:g}; pass"
+            " (A + A') / 2 to ignore this"
+        )
+    if L is None:
+        return A, None
+    L = L.astype(dtype, copy=False)
+    diagonal = np.diagonal(L, axis1=-2, axis2=-1)
+    check.finite("diagonal of L", diagonal)
+    if not diagonal.all():
+        raise ValueError(
+            "`L` has a zero on its diagonal, so L L' is singular; start from a factor with a"
+            " non-zero diagonal"
+        )
+    check.finite("L", np.tril(L))
+    return A, L

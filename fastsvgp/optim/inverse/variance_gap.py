@@ -23,7 +23,7 @@ from ...errors import names_options
 from ...records import replace
 from ...records.typed import Array, ArrayLike
 from ...runtime.edge import public_call
-from .factor import check_matrix_and_factor
+from .iteration import check_matrix_and_factor
 
 
 @public_call(checks=False)

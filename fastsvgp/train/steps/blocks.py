@@ -5,7 +5,8 @@ import math
 
 import numpy as np
 
-from ...errors import BadEntry, Diverged
+from ... import check
+from ...errors import BadEntry
 from ...records import leaf, record, replace, static
 from ...records.typed import Array, Vector
 from ...runtime import devices
@@ -117,10 +118,8 @@ class BlockSteps(Steps):
             self._batches.locate(error, self._step)
             raise
         if not math.isfinite(step.gain):
-            raise Diverged(
-                f"optimal_weights: block {self._step + 1} moved the dual by {step.gain} nats."
-                " Likely causes, in order: targets on a wild scale (standardise them); float32"
-            )
+            what = f"optimal_weights: block {self._step + 1} moved the dual by {step.gain} nats"
+            raise check.diverged(what, self._given)
         kept = {}
         if at == 0 and not (now.products or self._system.exact):
             kept = {"kept_dual": now.dual, "kept_mean": now.mean}

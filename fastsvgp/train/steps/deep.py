@@ -1,6 +1,7 @@
 """Steps of a deep GP: a closed-form natural step of the last layer, then one gradient."""
 
-from ...errors import BadEntry, Diverged
+from ... import check
+from ...errors import BadEntry
 from ...optim.natural.from_gradient import factor_pairs, natural_update
 from ...posteriors.placed import at, with_placed
 from ...records import replace
@@ -30,11 +31,8 @@ class LayeredSteps(MinibatchSteps):
             try:
                 moved[path] = natural_update(at(model, path), at(grad, path), natural_size)
             except BadEntry as error:
-                raise Diverged(
-                    f"the gradient has NaN or infinity in {path!r} at step {self._step + 1}."
-                    " Likely causes, in order: a step size that is too large; targets or inputs on"
-                    " a wild scale (standardise them); float32"
-                ) from error
+                what = f"the gradient has NaN or infinity in {path!r} at step {self._step + 1}"
+                raise check.diverged(what, model, self._step + 1) from error
         return with_placed(model, moved)
 
     @staticmethod

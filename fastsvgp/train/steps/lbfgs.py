@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from ... import check
 from ...collapsed.sgpr import collapsed_bound_and_grad, optimal_svgp
 from ...distributed.protocol import reported
 from ...errors import Diverged, NotPositiveDefinite
@@ -12,7 +13,7 @@ from ...optim.flat import ravel
 from ...runtime import devices
 from ...runtime.blas_scope import blas_threads_for
 from ...runtime.deferred_checks import on_device
-from ..jitter_retries import with_more_jitter
+from ..jitter_retries import MoreJitter
 from ..loop import StopTraining
 from .base import Snapshot, Steps
 
@@ -30,7 +31,8 @@ class CollapsedSteps(Steps):
     unit = "iteration"
 
     def __init__(self, state, data, fixed, jitter, dtype, group=None):
-        (self._X, self._Y, self._weights), self._jitter, self._dtype = data, jitter, dtype
+        (self._X, self._Y, self._weights), self._jitter = data, jitter
+        self._with_more_jitter, self._came_back = MoreJitter(jitter, dtype), False
         self._start, self._step = state.model, state.step
         self._vector, self._unravel = ravel(state.model, fixed=fixed)
         self.snapshot = Snapshot(lambda: state.model)
@@ -62,7 +64,7 @@ class CollapsedSteps(Steps):
             )
 
         try:
-            return {"svgp": with_more_jitter(compute, self._jitter, self._dtype, self._step)[0]}
+            return {"svgp": self._with_more_jitter(compute, self._step)[0]}
         except NotPositiveDefinite as error:
             problem = str(error).split(". Likely")[0]
             log.warning(
@@ -195,9 +197,7 @@ class CollapsedSteps(Steps):
                 )
 
         try:
-            (value, grad), used = with_more_jitter(
-                compute, self._jitter, self._dtype, self._step + 1
-            )
+            (value, grad), used = self._with_more_jitter(compute, self._step + 1)
             self._retried |= used > self._jitter
             flat = -self._host(
                 self._unravel.pullback(devices.like(vector, self._unravel.home), grad)
@@ -211,13 +211,13 @@ class CollapsedSteps(Steps):
                 raise
             problem = str(error).split(". Likely")[0]
         if self._reference is None:
-            raise ValueError(
-                f"fit: {problem} at the model to start from; standardise inputs and targets, or"
-                " start elsewhere"
-            )
-        log.warning(
-            "iteration %d: the line search went too far and comes back (%s)",
+            raise check.diverged(f"fit: {problem} at the model to start from", model, step=1)
+        log.log(
+            logging.DEBUG if self._came_back else logging.WARNING,
+            "iteration %d: the line search went too far and comes back (%s)%s",
             self._step + 1,
             problem,
+            "" if self._came_back else " (further ones are logged at level DEBUG)",
         )
+        self._came_back = True
         return self._reference + max(1.0, abs(self._reference)), np.zeros_like(vector)

@@ -10,11 +10,11 @@ from ... import check, models
 from ...bounds.elbo import elbo_and_grad
 from ...bounds.inverse_free_direction import likelihood_direction
 from ...distributed import broadcast, reduce
-from ...errors import BadEntry, Diverged
+from ...errors import BadEntry
 from ...optim.natural.svgp import natural_step, natural_step_and_grad
 from ...posteriors.placed import placed, with_placed
 from ...runtime import cuda_reductions, deferred_checks, devices
-from ..jitter_retries import with_more_jitter
+from ..jitter_retries import MoreJitter
 from ..natural_steps import WALKING, steps_on
 from .base import Snapshot, Steps
 
@@ -32,7 +32,8 @@ class MinibatchSteps(Steps):
     def __init__(self, state, batches, optimisers, random, jitter, dtype):
         self._e_steps, self._m_steps = state.e_steps, state.m_steps
         self._batches, (self._optimiser, self._natural, self._inverse) = batches, optimisers
-        self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
+        self._random, self._jitter, self._warned = random, jitter, False
+        self._with_more_jitter = MoreJitter(jitter, dtype)
         self._seed, self._step = state.seed, state.step
         self._drawn = None, None  # epoch and seed that ``_draws`` returned last
         self._group = batches.group
@@ -135,14 +136,14 @@ class MinibatchSteps(Steps):
             if (i or grad is None) and (paths or value is None):
                 (value, grad), also_used = self._gradient(at + i, model, batch, paths)
                 used = max(used, also_used)
-            self._refuse_infinite(value)
+            self._refuse_infinite(value, model)
             if self._optimiser.paths(model):
                 step_size = self._optimiser.step_size_at(optimised)
                 model, optimised = self._optimiser.step(model, grad, optimised, value)
             if checks is not None and checks.holds_value:
                 value, clamped = deferred_checks.outcome(checks.report_all().get())
                 check.report_clamped(clamped)
-                self._refuse_infinite(value)
+                self._refuse_infinite(value, model)
             model = self._updated(model, grad, requested)
             model, inverse = self._refreshed(model, batch[0])
         if self._natural is not None:
@@ -177,13 +178,11 @@ class MinibatchSteps(Steps):
                     one.step_size,
                 )
 
-    def _refuse_infinite(self, value):
+    def _refuse_infinite(self, value, model):
         if not math.isfinite(value):
-            raise Diverged(
-                f"fit: the bound is {value} at step {self._step + 1}, though all parameters are"
-                " finite. Likely causes, in order: a step size that is too large; targets on a"
-                " wild scale (standardise them); float32 where float64 is needed"
-            )
+            at = self._step + 1
+            what = f"fit: the bound is {value} at step {at}, though all parameters are finite"
+            raise check.diverged(what, model, at)
 
     def _moving(self, model, optimised):
         """Return the leaves that the next gradient step updates."""
@@ -279,9 +278,7 @@ class MinibatchSteps(Steps):
             self._warned = True
 
     def _safely(self, function):
-        return with_more_jitter(
-            lambda jitter: function(jitter=jitter), self._jitter, self._dtype, self._step + 1
-        )
+        return self._with_more_jitter(lambda jitter: function(jitter=jitter), self._step + 1)
 
     def _on_batch(self, function, at, model, batch, **kwargs):
         """Call a bound, or a step, on the batch with this number."""

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import BadEntry, Diverged
+from ... import check
+from ...errors import BadEntry
 from ...records import replace_at, tree_map
 from ...runtime import devices
 from ...runtime.deferred_checks import on_device
@@ -145,11 +146,8 @@ class SampledSteps(Steps):
             self._batches.locate(error, step)
             raise
         if not math.isfinite(value):
-            raise Diverged(
-                f"fit: the bound is {value} at step {step + 1}, though what it sampled is finite."
-                " Likely causes, in order: a step size that is too large; targets on a wild scale"
-                " (standardise them); float32 where float64 is needed"
-            )
+            what = f"fit: the bound is {value} at step {step + 1}, though what it sampled is finite"
+            raise check.diverged(what, step=step + 1)
         step_size = self._optimiser.step_size_at(self._optimised)
         before = _sampled_rows(model.posterior, grad.posterior) if control is not None else None
         by, now = self._coasting_by(model) if MEAN in paths else (None, None)

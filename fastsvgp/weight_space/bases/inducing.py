@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ... import kernels
+from ...posteriors.base import covariance_factor
 from ...records import leaf, record, total
 from ...records.inducing_sets import naming_repeated
 from ...records.typed import Array, Record
@@ -129,7 +130,7 @@ class InducingBasis(Basis):
         """Return the ``Energy`` of S = Kuu + jitter I: (R + 1) m^2 + m^3 / 3 flops."""
         K = self.covariance.matrix(self.inducing)
         with naming_repeated(self.inducing, "basis.inducing"):
-            L = kernels.cholesky(K, jitter)
+            L = covariance_factor(K, jitter)
         WS = kernels.matmul(W, K) + jitter * W
         pivots = np.log(L.diagonal(), dtype=np.float64)
         return Energy(
