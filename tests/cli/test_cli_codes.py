@@ -8,7 +8,7 @@ import fastsvgp as fs
 from fastsvgp.cli.arguments import parser
 from fastsvgp.cli.data.notes import codes
 from fastsvgp.cli.data.tables import read_table
-from fastsvgp.cli.data.task import load_task
+from fastsvgp.cli.data.task import FileFormat, load_task
 from fastsvgp.errors import DataFileError
 
 FEW = ["--method", "sgpr", "--inducing", "8", "--steps", "2"]
@@ -98,6 +98,59 @@ def test_codes_are_empty_in_every_kind_of_file(tmp_path):
     assert np.isnan(table.target).tolist() == [True, False]
 
 
+def written(i):
+    """Cells of numbers with a unit, decimal commas, dates and elapsed times."""
+    return f"{i % 17}.5 mm;{i * i % 19},25;{i % 28 + 1}.{i % 12 + 1}.202{i % 3};{i % 24}h 5m".split(
+        ";"
+    )
+
+
+# cells, what names them after --na, and what the note has
+MARKED = [
+    (0, "-9999 mm", "-9999", "-9999"),
+    (0, "-9999 mm", "-9999 mm", "-9999"),
+    (0, "-9999", "-9999", None),
+    (1, "-99,99", "-99.99", "-99.99"),
+    (2, "01.01.1900", "01.01.1900", "01.01.1900"),
+    (2, "99.99.9999", "99.99.9999", None),
+    (3, "n/r", "n/r", None),
+]
+
+
+@pytest.mark.parametrize("column, cell, code, noted", MARKED)
+def test_codes_in_columns_with_forms(here, unplotted, capsys, caplog, column, cell, code, noted):
+    rows = [written(i) for i in range(40)]
+    for i in (3, 30):
+        rows[i][column] = cell
+    text = "".join(";".join([*row, f"{i * i % 7},5"]) + "\n" for i, row in enumerate(rows))
+    (here / "d.csv").write_text("a;b;c;d;y\n" + text)
+    task = load_task("d.csv", missing="median", file_format=FileFormat(na=(code,)))
+    assert np.flatnonzero(np.isnan(task.raw.numbers[:, column])).tolist() == [3, 30]
+    assert not np.isnan(np.delete(task.raw.numbers, column, axis=1)).any()
+    assert "far from all other" not in caplog.text and "counts as missing" not in caplog.text
+    load_task("d.csv", missing="median")
+    assert ("far from all other" in caplog.text) == (noted is not None)
+    assert noted is None or f"2 cells are {noted}, far" in caplog.text
+    assert noted is None or f"give --na {noted}" in caplog.text
+    run(capsys, "fit", "d.csv", "--na", code, "--missing", "median", *FEW)
+    (here / "new.csv").write_text("\n".join(["a;b;c;d", ";".join(rows[0]), ";".join(rows[3]), ""]))
+    fitted = fs.load_fitted("d-fit")
+    gap = fitted.input_names.index(f"{'abcd'[column]}=(missing)")
+    assert fitted.read("new.csv")[:, gap].tolist() == [0, 1]
+    assert run(capsys, "predict", "d-fit", "new.csv")[0].count("\n") == 3
+
+
+@pytest.mark.parametrize("cell, code", [("-999 kg", "-999"), ("-999 kg", "-999 kg")])
+def test_codes_of_targets_with_units(here, caplog, cell, code):
+    cells = [cell if i in (3, 30) else f"{i * i % 17}.5 kg" for i in range(40)]
+    (here / "d.csv").write_text("a,y\n" + "".join(f"{i}.5,{c}\n" for i, c in enumerate(cells)))
+    task = load_task("d.csv", file_format=FileFormat(na=(code,)))
+    assert task.untargeted.line_numbers() == [5, 32] and task.columns["target_forms"]
+    assert "far from" not in caplog.text
+    load_task("d.csv")
+    assert "column 'y': 2 cells are -999, far from" in caplog.text
+
+
 def test_codes_are_kept_with_the_model(here, unplotted, capsys, rng):
     x, y = rng.standard_normal((2, 60))
     x[3] = -5.5
@@ -123,3 +176,11 @@ def test_advice_about_text_among_numbers_names_the_option(here, capsys, rng):
     assert "give --na '***' --missing median if they mark" in refused(capsys, "fit", "d.csv", *FEW)
     message = refused(capsys, "fit", "d.csv", "--target", "a", *FEW)
     assert "give --na '***' if it marks missing values" in message
+    (here / "d.csv").write_text("a;y\n" + "".join(rows).replace(",", ";").replace(".", ","))
+    message = refused(capsys, "fit", "d.csv", "--target", "a", *FEW)
+    assert "38 cells are numbers, but '***' is not" in message
+    (here / "d.csv").write_text("a,y\n" + "".join(rows).replace("***", "9*"))
+    assert "give --na '9*' --missing median if" in refused(capsys, "fit", "d.csv", *FEW)
+    flagged = [row.replace(",", "*,") if i % 9 == 0 else row for i, row in enumerate(rows)]
+    (here / "d.csv").write_text("a,y\n" + "".join(flagged))
+    assert "correct such cells, empty them and give" in refused(capsys, "fit", "d.csv", *FEW)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from support.cli_runs import refused, run
+from support.columns_zoo import ZOO
 
 import fastsvgp as fs
 from fastsvgp.cli.data.tables import read_table
@@ -237,6 +238,34 @@ def test_a_first_row_of_codes_is_no_line_of_units(here):
     pathlib.Path("d.csv").write_text("n.d.,n.d.,n.d.\n" + BODY)
     table = read_table("d.csv", na=["n.d."])
     assert table.num_rows == N + 1 and not table.named
+
+
+# --- columns with forms ---------------------------------------------------------------------------
+
+AROUND = {
+    "no header": ("", "", 0),
+    "a title": ("Stations\na,y\n", "", 1),
+    "a padded title": ("Stations,\na,y\n", "", 1),
+    "units": ("a,y\nsome unit,kg\n", "", 1),
+    "a total": ("a,y\n", "Total,3.5 kg\n", 1),
+    "a source": ("a,y\n", "Source: WHO,\n", 1),
+    "a text": ("a,y\n", "End of file\n", 1),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("name", ZOO)
+def test_cells_with_forms_are_figures(here, caplog, name, around):
+    above, below, said = AROUND[around]
+    cells, numbers, _ = ZOO[name]
+    rows = [[f'"{cell}"', f"{7 * i % 24 - 11.5} kg"] for i, cell in enumerate(cells)]
+    pathlib.Path("d.csv").write_text(above + joined(rows) + below, encoding="utf-8")
+    task = load_task("d.csv")
+    values = task.X if task.raw is None else task.raw.numbers
+    inputs = values[:, 0] * (24 if name.startswith("clocks") and "dots" not in name else 1)
+    np.testing.assert_allclose(inputs, numbers, rtol=1e-12, atol=1e-9)
+    assert caplog.text.count("left out of the table: 1 line") == said
+    assert (task.target_name == "y") == bool(above)
 
 
 # --- with the command -----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import logging
 import re
 
 from ... import DataFileError
+from . import forms
 from .cells import is_figure, is_missing, is_word
 from .layout import is_comment, lines_of, ragged
 
@@ -57,8 +58,14 @@ def _is_footer(rows):
         return False
     above = [row[j] for row in rows[:-1] if not is_missing(row[j])]
     total = cell.lower().rstrip(":") in TOTALS and cell not in above
-    figures = bool(above) and all(map(is_figure, above))
+    figures = bool(above) and all(map(is_figure, above)) or _have_form(above, cell)
     return total or figures and WORD.search(cell) is not None
+
+
+def _have_form(above, cell):
+    """Whether all cells above have a form, and ``cell`` has not."""
+    form, odd = forms.find(above[-forms.SAMPLE :])
+    return form is not None and odd is None and form.number(cell) is None
 
 
 def _ragged(source, layout, lines, line, cells):
@@ -84,7 +91,7 @@ def note_left_out(path, layout, left_out):
     if empty:
         parts.append(f"{empty} column{'s'[: empty != 1]} without a name or cells")
     if parts:
-        log.warning("%s: left out: %s", path, "; ".join(parts))
+        log.warning("%s: left out of the table: %s", path, "; ".join(parts))
 
 
 def _quoted(found):

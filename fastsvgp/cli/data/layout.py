@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from ... import DataFileError
 from ..errors import UsageError, shown
+from . import forms
 from .cells import Codes, is_figure, is_missing, is_number, is_word
 from .headers import is_header
 
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
 # lines looked at, without comments: at least, at most, and characters in between
 HEAD = 60, 1000, 200_000
+SOME = 20  # rows that decide whether the cells of a column have a form
 DRAWN = re.compile(r"[\s|+=:_-]*(---|===|___|:-)[\s|+=:_-]*")  # such as |---|---|
 
 
@@ -157,7 +159,8 @@ def layout_of(path, head, delimiter, header, skip, codes):
 class _Top:
     """The upper part of a table: text above it, its header, lines of units, and first rows.
 
-    Parts are found by the columns of figures: those with figures in the later of the first lines.
+    Parts are found by the columns of figures: those whose cells are figures, or have another form
+    that can be read, in the later of the first lines.
     """
 
     def __init__(self, path, lines, width, codes):
@@ -165,7 +168,11 @@ class _Top:
         self.rows = [fitted(cells, width) for _, cells in lines]
         self.plain = [codes.blank(row) for row in self.rows if row and not is_comment(row)]
         self.later = self.plain[len(self.plain) // 2 :]
-        self.figures = [j for j in range(width) if self._of_figures(j)]
+        plain = [j for j in range(width) if self._of_figures(j)]
+        others = {j: self._form(j) for j in range(width) if j not in plain}
+        self.forms = {j: form for j, form in others.items() if form is not None}
+        self.figures = sorted([*plain, *self.forms])
+        self.later = [self._seen(row) for row in self.later]
         for k, row in enumerate(self.rows):
             # below a name, text such as #ff0000 is no comment
             if row and is_comment(row) and 0 in self.figures:
@@ -176,6 +183,14 @@ class _Top:
         present = [row[j] for row in self.later if not is_missing(row[j])]
         return bool(present) and 2 * sum(map(is_figure, present)) >= len(present)
 
+    def _form(self, j):
+        return forms.find([row[j] for row in self.later[:SOME]])[0]
+
+    def _seen(self, row):
+        """Return cells, with numbers for those that have the form of their column."""
+        numbers = {j: form.number(row[j]) for j, form in self.forms.items()}
+        return [cell if numbers.get(j) is None else repr(numbers[j]) for j, cell in enumerate(row)]
+
     def line(self, k):
         """Return the line number of row ``k``; beyond the last row, that of the line after it."""
         return self.lines[k][0] if k < len(self.lines) else self.lines[-1][0] + 1
@@ -183,9 +198,13 @@ class _Top:
     def first_row(self):
         """Return the first row with a figure in a column of figures."""
         for k, row in enumerate(self.rows):
-            if row and (not self.figures or any(is_figure(row[j]) for j in self.figures)):
+            if row and (not self.figures or self._has_figure(row)):
                 return k
         return len(self.rows)
+
+    def _has_figure(self, row):
+        row = self._seen(row)
+        return any(is_figure(row[j]) for j in self.figures)
 
     def names(self, header):
         """Return the header, None if there is none, and the number of the first row."""
@@ -211,8 +230,8 @@ class _Top:
         """Whether row ``at`` is a header of the rows from ``first`` on."""
         if at >= len(self.rows):
             return False
-        following = [row for row in self.rows[first:] if row]
-        row = self.codes.blank(self.rows[at])
+        following = [self._seen(row) for row in self.rows[first:] if row]
+        row = self._seen(self.codes.blank(self.rows[at]))
         return header == "yes" or is_header(self.path, row, following)
 
     def _run_above(self, first):
@@ -238,7 +257,7 @@ class _Top:
         row = self.rows[k]
         if row is None or self._is_drawn(k):
             return False
-        row = self.codes.blank(row)
+        row = self._seen(self.codes.blank(row))
         over = [(j, row[j]) for j in self.figures if not is_missing(row[j])]
         recurring = any(cell == other[j] for j, cell in over for other in self.later)
         later = k < len(self.rows) - 1

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shlex
 
 import numpy as np
 
@@ -23,22 +24,34 @@ LARGE = 1e15  # powers of ten from here, and what netCDF fills in, are codes
 FILLED = 9.969209968386869e36
 
 
-def note_columns(table, inputs, targets):
-    """Warn about columns that only number the rows, and about codes of missing values."""
-    if len(inputs) > 1:
-        for column in inputs:
-            _note_index(table, column)
-    for column in [*inputs, *targets]:
-        values = table.numbers[:, column]
-        found = codes(values)
+def note_codes(table, columns, forms):
+    """Warn about codes of missing values in columns, some of which have ``forms``."""
+    for column in columns:
+        form = forms.get(column)
+        cells = None if form is None or form.of_digits else table.present(column, form)
+        values = table.numbers[:, column] if cells is None else form.numbers(cells)
+        number = form is None or form.kind == "number"
+        found = codes(values, number)
         if found:
+            marks = [
+                f"{code:.15g}" if number or cells is None else cells[np.argmax(values == code)]
+                for code in found
+            ]
+            counts = [np.sum(values == code) for code in found]
             log.warning(
                 "%s, column %r: %s, far from all other values; if they mark missing values, give"
                 " --na %s",
                 *(table.path, table.names[column]),
-                ", ".join(f"{np.sum(values == code)} cells are {code:.15g}" for code in found),
-                ",".join(f"{code:.15g}" for code in found),
+                ", ".join(f"{n} cells are {mark}" for n, mark in zip(counts, marks, strict=True)),
+                shlex.quote(",".join(marks)),
             )
+
+
+def note_indexes(table, columns):
+    """Warn about inputs that only number the rows."""
+    if len(columns) > 1:
+        for column in columns:
+            _note_index(table, column)
 
 
 def _note_index(table, column):
@@ -68,12 +81,14 @@ def _note_index(table, column):
     )
 
 
-def codes(values):
+def codes(values, number=True):
     """Return the values of a column that look like codes of missing values, at most ``MOST``.
 
     They are its extremes: repeated values more than ``FAR`` sds from the mean of the others, and
     values that are known as codes, at a distance from the others. At least three different values
     are no codes.
+
+    number : whether the known codes count
     """
     rest = values[np.isfinite(values)]
     middle = np.median(rest) if len(rest) else 0.0
@@ -84,7 +99,7 @@ def codes(values):
         if not len(rest) or not np.any((rest > rest.min()) & (rest < rest.max())):
             break
         outer.append(float(own))
-        known = _is_known(own) and np.min(np.abs(rest - own)) > APART * rest.std()
+        known = number and _is_known(own) and np.min(np.abs(rest - own)) > APART * rest.std()
         if known or count > 1 and abs(own - rest.mean()) > FAR * rest.std():
             found = len(outer)
         elif count == 1:

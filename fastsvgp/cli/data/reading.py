@@ -74,7 +74,7 @@ def _present(table, i, form=None):
     """Return the cells of a column, perhaps with a form; None where missing."""
     if form is not None and form.of_digits and i not in table.text:
         return forms.as_cells(table.numbers[:, i])
-    return [None if is_missing(cell) else cell for cell in table.cells(i)]
+    return table.present(i, form)
 
 
 def _check_there(table, i, cells, missing, todo, optional):

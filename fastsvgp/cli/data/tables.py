@@ -177,9 +177,17 @@ class Table:
             ]
         return [np.format_float_positional(value, trim="-") for value in self.numbers[:, column]]
 
+    def present(self, column, form=None):
+        """Return the cells of a column, perhaps with a ``Form``; None where one is missing."""
+        cells = [None if is_missing(cell) else cell for cell in self.cells(column)]
+        codes = self.layout.codes.numbers if self.layout is not None else []
+        if codes and form is not None and form.kind == "number":
+            return [None if cell and form.number(cell) in codes else cell for cell in cells]
+        return cells
+
     def read_as(self, column, form):
         """Read a column of text as numbers of a ``Form``, if all cells that are there have it."""
-        cells = [None if is_missing(cell) else cell for cell in self.text[column]]
+        cells = self.present(column, form)
         values = form.numbers(cells)
         if not any(
             value != value and cell is not None for value, cell in zip(values, cells, strict=True)

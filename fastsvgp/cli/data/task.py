@@ -11,9 +11,9 @@ from ...recipes.scaling import LARGEST, Scale
 from ..errors import UsageError, shown
 from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, LEVELS, MULTICLASS, REAL, kind_of
-from . import columns as encodings, reading, second_column, targets
-from .cells import is_number, number_of
-from .notes import note_columns
+from . import columns as encodings, forms, reading, second_column, targets
+from .cells import number_of
+from .notes import note_codes, note_indexes
 from .tables import Table, read_table
 
 log = logging.getLogger("fastsvgp")
@@ -128,7 +128,7 @@ def load_task(
     other = second_column.position_of(table, second, used, ignored)
     columns = _input_columns(table, columns, {*used, other}, name)
     if not images:
-        note_columns(table, columns, used)
+        note_indexes(table, columns)
     targeted = targets.present(values)
     if not targeted.any():
         raise DataFileError(f"{table.path}: the target {name!r} is missing in every row")
@@ -143,6 +143,7 @@ def load_task(
     kinds = reading.Kinds()
     if not images:
         columns, kinds = reading.choose(table, columns)
+        note_codes(table, [*columns, *used], kinds.forms)
     layout = _layout(table, columns, position, file_format.na)
     if other is not None:
         other = second_column.read(table, second[0], other, y)
@@ -178,9 +179,9 @@ def _layout(table, columns, position, na):
     }
     if na:
         layout["na"] = list(na)
-    forms = [table.forms.get(i) for i in targets.listed(position)]
-    if any(forms):
-        layout["target_forms"] = [form and form.to_json() for form in forms]
+    written = [table.forms.get(i) for i in targets.listed(position)]
+    if any(written):
+        layout["target_forms"] = [form and form.to_json() for form in written]
     return layout
 
 
@@ -277,27 +278,33 @@ def _refuse_other_numbers(y, name, likelihood, kind):
 
 def _are_numbers(values):
     """Whether text is numbers for the most part, other than the codes of a few classes."""
-    if values.dtype.kind not in "US":
+    form, _ = _form_of(values)
+    if form is None:
         return False
-    numbers = [number_of(cell) for cell in values.tolist() if is_number(cell)]
-    codes = len(set(numbers)) <= LEVELS and all(value == round(value) for value in numbers)
-    return 2 * len(numbers) > len(values) and not codes
+    numbers = {value for value in form.numbers(values.tolist()) if value == value}
+    return len(numbers) > LEVELS or any(value != round(value) for value in numbers)
 
 
 def _instead_of_classes(values):
     """Advice about a target with too many classes: often numbers with a few cells of text."""
     if values.dtype.kind not in "US":
         return "choose another --target, or --likelihood gaussian"
-    odd = [cell for cell in values.tolist() if not is_number(cell)]
-    if not odd:
+    form, odd = _form_of(values)
+    if form is None:
+        return "choose another --target"
+    if odd is None:
         return "its text cells are numbers: store it as numbers"
-    if len(odd) < len(values):
-        numbers = len(values) - len(odd)
-        return (
-            f"{numbers} cells are numbers, but {odd[0]!r} is not: correct cells like this one, give"
-            f" --na {shlex.quote(odd[0])} if it marks missing values, or choose another --target"
-        )
-    return "choose another --target"
+    return (
+        f"{np.isfinite(form.numbers(values.tolist())).sum()} cells are numbers, but {odd!r} is not:"
+        f" correct cells like this one, give --na {shlex.quote(odd)} if it marks missing values, or"
+        " choose another --target"
+    )
+
+
+def _form_of(values):
+    """Return the form of text most of which is numbers, and a cell that has it not; else None."""
+    form, odd = forms.find(values.tolist()) if values.dtype.kind in "US" else (None, None)
+    return (form, odd) if form is not None and form.kind == "number" else (None, None)
 
 
 def class_name(value):
