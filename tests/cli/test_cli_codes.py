@@ -180,7 +180,9 @@ def test_advice_about_text_among_numbers_names_the_option(here, capsys, rng):
     message = refused(capsys, "fit", "d.csv", "--target", "a", *FEW)
     assert "38 cells are numbers, but '***' is not" in message
     (here / "d.csv").write_text("a,y\n" + "".join(rows).replace("***", "9*"))
-    assert "give --na '9*' --missing median if" in refused(capsys, "fit", "d.csv", *FEW)
-    flagged = [row.replace(",", "*,") if i % 9 == 0 else row for i, row in enumerate(rows)]
-    (here / "d.csv").write_text("a,y\n" + "".join(flagged))
     assert "correct such cells, empty them and give" in refused(capsys, "fit", "d.csv", *FEW)
+    for marks, many in ((["n.d.", "--", "*"], False), (["n.d.", "--", "*", "M"], True)):
+        cells = marks + [f"{i * i % 17 + 0.5}" for i in range(36)]
+        (here / "d.csv").write_text("a,y\n" + "".join(f"{c},{i}.5\n" for i, c in enumerate(cells)))
+        message = refused(capsys, "fit", "d.csv", *FEW)
+        assert ("give --na 'n.d.,--,*' --missing median if they mark" in message) != many

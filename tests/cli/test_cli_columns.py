@@ -181,7 +181,7 @@ def test_numbers_with_a_misspelt_one_are_no_text(here, capsys):
         "d.csv, line 9, column 'n': '1o.5' is not a number; correct such cells" in message
         and "--missing" in message
     )
-    assert "give --na 1o.5 --missing median if they mark" in message
+    assert "correct such cells, empty them and give --missing median, or leave out" in message
 
 
 def test_missing_values_are_refused_by_default(coloured, here, capsys):

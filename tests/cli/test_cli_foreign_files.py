@@ -59,6 +59,9 @@ FORMS = {
     "a title in quotes": Form('"Report, 2023"\n\n' + TABLE, "(line 1: 'Report, 2023')"),
     "a title over spaces": Form("Station\na b y\n" + SPACED, "(line 1: 'Station')"),
     "a title padded by a spreadsheet": Form("Station,,\n,,\n" + TABLE, "2 lines above the rows"),
+    "facts padded by a spreadsheet": Form(
+        "Station,12,\nLat,47.5,\n,,\n" + TABLE, "3 lines above the rows (line 1: 'Station, 12')"
+    ),
     "no header below a title": Form(
         "All stations\n" + BODY, "(line 1: 'All stations')", names=("x0", "x1", "column 2")
     ),
@@ -175,6 +178,37 @@ def test_lines_that_may_be_rows_are_never_left_out(here, text, message):
     for whole in (False, True):
         with pytest.raises(DataFileError, match=message):
             read_table("d.csv", whole=whole)
+
+
+@pytest.mark.parametrize(
+    "first, below, named",
+    [
+        ("a,1990,1991,1992", "x,1,2,3", True),
+        ("World,,,\na,1990,1991,1992", "x,1,2,3", True),
+        ("1990,1995,2000", "1,2,3", True),
+        ("2000,1995,1990", "1,2,3", True),
+        ("1500,2000,2500", "1,2,3", True),
+        ("1499,1999,2499", "1,2,3", False),
+        ("1501,2001,2501", "1,2,3", False),
+        ("1990,1991,1993", "1,2,3", False),
+        ("1990,1990,1990", "1,2,3", False),
+        ("a,1990,1991", "x,1,2", False),
+        ("1990,1991.5,1993", "1,2,3", False),
+        ("1990,1991,1992", "1,2,2003", False),
+        ("x,1990,1991,1992", "x,1,2,3", False),
+    ],
+)
+def test_which_years_are_names(here, caplog, first, below, named):
+    pathlib.Path("d.csv").write_text(first + f"\n{below}" * 3 + "\n")
+    table = read_table("d.csv")
+    assert table.named == named and table.num_rows == 4 - named
+    assert ("is read as column names" in caplog.text) == named
+
+
+def test_lines_before_a_line_of_words_are_rows_unless_padded(here):
+    for above, count in (("1,2,\n", N), ("1,2,3\n", N + 2), ("a,b,y\n1,2,\n", N + 2)):
+        pathlib.Path("d.csv").write_text(above + "c,d,e\n" + BODY)
+        assert read_table("d.csv").num_rows == count
 
 
 @pytest.mark.parametrize("place", [0, 1, N - 1])

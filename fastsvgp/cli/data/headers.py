@@ -2,7 +2,8 @@
 
 It is a header if all cells are text, or if some are above a number in the next row, but not if all
 cells occur again in their columns. The counts 0, 1, 2... are names written by pandas, but data if
-all following numbers are whole as well.
+all following numbers are whole as well. Years in a row, such as 1990, 1991, 1992, are names unless
+the numbers below are years.
 """
 
 import logging
@@ -55,6 +56,27 @@ def _counts_above_fractions(first, below, following):
     )
 
 
+def years(first, below, following):
+    at = [j for j, cell in enumerate(first) if is_number(cell)]
+    if not all(_is_year(first[j]) for j in at):
+        return False
+    steps = {int(first[k]) - int(first[j]) for j, k in zip(at, at[1:], strict=False)}
+    return (
+        len(at) > 2
+        and len(steps) == 1
+        and steps != {0}
+        and not any(_is_year(row[j]) for row in following for j in at)
+        and not any(
+            cell in column
+            for cell, column in zip(first, zip(*following, strict=True), strict=False)
+        )
+    )
+
+
+def _is_year(cell):
+    return cell.isdecimal() and 1500 <= int(cell) <= 2500
+
+
 def _anything(first, below, following):
     return True
 
@@ -81,6 +103,7 @@ HEADER_RULES = (
     HeaderRule(_names_and_empty_cells, True, True, ("a,", "x,2")),
     HeaderRule(_counts_above_fractions, True, True, ("0,1,2", "0.5,1,2")),
     HeaderRule(_counts, False, True, ("0,1,2", "5,1,2")),
+    HeaderRule(years, True, True, ("a,1990,1991,1992", "x,1,2,3")),
     HeaderRule(_anything, False, False, ("1,2", "3,4")),
 )
 

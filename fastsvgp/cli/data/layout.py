@@ -9,7 +9,7 @@ from ... import DataFileError
 from ..errors import UsageError, shown
 from . import forms
 from .cells import Codes, is_figure, is_missing, is_number, is_word
-from .headers import is_header
+from .headers import is_header, years
 
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
 # lines looked at, without comments: at least, at most, and characters in between
@@ -178,6 +178,7 @@ class _Top:
             if row and is_comment(row) and 0 in self.figures:
                 self.rows[k] = None
         self.used = set()
+        self.padded = self._padded()
 
     def _of_figures(self, j):
         present = [row[j] for row in self.later if not is_missing(row[j])]
@@ -191,14 +192,22 @@ class _Top:
         numbers = {j: form.number(row[j]) for j, form in self.forms.items()}
         return [cell if numbers.get(j) is None else repr(numbers[j]) for j, cell in enumerate(row)]
 
+    def _padded(self):
+        """Return the number of lines that a spreadsheet has padded, above a line of names."""
+        for k, row in enumerate(self.rows):
+            if row and row[-1]:
+                names = len({*row}) == self.width and all(map(is_word, self._seen(row)))
+                return k if names and self.figures else 0
+        return 0
+
     def line(self, k):
         """Return the line number of row ``k``; beyond the last row, that of the line after it."""
         return self.lines[k][0] if k < len(self.lines) else self.lines[-1][0] + 1
 
     def first_row(self):
-        """Return the first row with a figure in a column of figures."""
+        """Return the first row with a figure in a column of figures, below padded lines."""
         for k, row in enumerate(self.rows):
-            if row and (not self.figures or self._has_figure(row)):
+            if k >= self.padded and row and (not self.figures or self._has_figure(row)):
                 return k
         return len(self.rows)
 
@@ -211,11 +220,13 @@ class _Top:
         if header == "no":
             return None, next(k for k, row in enumerate(self.rows) if row)
         first = self.first_row()
-        run = self._run_above(first)
-        if not run and (names := self._short_names(first)):
+        of_years = self._is_of_years(first)
+        run = [] if of_years else self._run_above(first)
+        if not run and not of_years and (names := self._short_names(first)):
             self.used.add(first - 1)
             return names, first
-        run = run or [k for k in range(first) if self.rows[k] and self._goodness(k)[0]][-1:]
+        if not run and not of_years:
+            run = [k for k in range(first) if self.rows[k] and self._goodness(k)[0]][-1:]
         at = max(run, key=self._goodness) if run else first
         if not self._is_header(at, first if run else first + 1, header):
             return None, run[0] if run else first
@@ -230,9 +241,18 @@ class _Top:
         """Whether row ``at`` is a header of the rows from ``first`` on."""
         if at >= len(self.rows):
             return False
+        return header == "yes" or is_header(self.path, *self._parts(at, first))
+
+    def _is_of_years(self, first):
+        """Whether the first row is a header of years."""
+        if first + 1 >= len(self.rows):
+            return False
+        row, following = self._parts(first, first + 1)
+        return years(row, None, following)
+
+    def _parts(self, at, first):
         following = [self._seen(row) for row in self.rows[first:] if row]
-        row = self._seen(self.codes.blank(self.rows[at]))
-        return header == "yes" or is_header(self.path, row, following)
+        return self._seen(self.codes.blank(self.rows[at])), following
 
     def _run_above(self, first):
         """Return the lines of text directly above the first row that have its width."""

@@ -14,7 +14,7 @@ from ... import DataFileError
 from ..errors import UsageError
 from ..settings.names import LEVELS
 from . import forms
-from .cells import is_missing
+from .cells import is_missing, is_number
 
 log = logging.getLogger("fastsvgp")
 CODES = 3  # different cells that can be codes of missing values, at most
@@ -118,13 +118,16 @@ def _instead(odd, cells, name, optional):
     if not optional:
         return ""
     different = list(dict.fromkeys(cell for cell, one in zip(cells, odd, strict=True) if one))
-    codes = ",".join(different)
     marks = (
-        f"give --na {shlex.quote(codes)} --missing median if they mark missing values"
-        if len(different) <= CODES and codes.count(",") == len(different) - 1
+        f"give --na {shlex.quote(','.join(different))} --missing median if they mark missing values"
+        if len(different) <= CODES and all(map(_can_be_code, different))
         else "empty them and give --missing median"
     )
     return f", {marks}, or leave out the column with --ignore {name}"
+
+
+def _can_be_code(cell):
+    return is_number(cell) or not any(letter.isdigit() or letter == "," for letter in cell)
 
 
 # --- what a column holds --------------------------------------------------------------------------

@@ -291,7 +291,9 @@ def _instead_of_classes(values):
         return "choose another --target, or --likelihood gaussian"
     form, odd = _form_of(values)
     if form is None:
-        return "choose another --target"
+        form, _ = forms.find(values.tolist())
+        kind = "" if form is None else f"its cells are {forms.NOUNS[form.kind]} ({form}); "
+        return f"{kind}choose another --target"
     if odd is None:
         return "its text cells are numbers: store it as numbers"
     return (
