@@ -52,6 +52,25 @@ def test_the_advice_of_each_end(
     assert remedies(outcome, training.WORDS) == estimator
 
 
+@pytest.mark.parametrize(
+    "ended, inputs, command",
+    [
+        ("short", 3, "the search used all of its time; try more --seconds"),
+        (
+            "short",
+            10,
+            "the search used all of its time; try more --seconds or --ignore for columns that"
+            " cannot matter",
+        ),
+        ("level", 3, "the search ended before its time"),
+    ],
+)
+def test_a_search_is_advised_nothing_that_it_chose(ended, inputs, command):
+    for collapses in (True, False):
+        outcome = Outcome("search", ended, collapses, 300, inputs, 50)
+        assert remedies(outcome, metrics.WORDS) == command
+
+
 @pytest.mark.parametrize("reason", ["callback", "converged"])
 def test_how_lbfgs_ends(reason):
     assert how_it_ended("lbfgs", reason, np.zeros(3), 100) == "converged"

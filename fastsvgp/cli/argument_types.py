@@ -119,3 +119,10 @@ def add_text_layout(group):
         default="auto",
         help="whether the first line holds column names (default auto)",
     )
+    group.add_argument(
+        "--skip",
+        metavar="N",
+        type=number(int, 0, MOST),
+        default=0,
+        help="lines of text to leave out above the table (default: those that do not look like it)",
+    )

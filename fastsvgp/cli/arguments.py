@@ -1,10 +1,11 @@
 """The arguments of every command.
 
-Imports nothing beyond argparse and difflib, so that ``--help`` answers at once.
+Imports nothing beyond argparse, difflib and sys, so that ``--help`` answers at once.
 """
 
 import argparse
 import difflib
+import sys
 
 from .argument_types import add_text_layout, add_traceback, count, levels
 from .errors import UsageError
@@ -16,6 +17,15 @@ CLOSE = 0.8  # least similarity of a name in place of the list: normal is gaussi
 
 class Parser(argparse.ArgumentParser):
     """Raise ``UsageError`` for a bad argument, so that it is reported like all other bad input."""
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Read the word after --na as its codes even if it begins with a minus."""
+        words, rest = [], iter(sys.argv[1:] if args is None else args)
+        for word in rest:
+            code = next(rest, None) if word == "--na" else None
+            # argparse drops a word that is --, but not one with a comma
+            words.append(word if code is None else f"{word}={code},")
+        return super().parse_known_args(words, namespace)
 
     def error(self, message):
         raise UsageError(f"{message} (see {self.prog} --help)")

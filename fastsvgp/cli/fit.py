@@ -48,7 +48,13 @@ def _run(args, group=None):
         likelihood=args.likelihood,
         second=second_column.requested(args),
         missing=args.missing,
-        file_format=FileFormat(args.delimiter, args.header, images=args.patch_shape is not None),
+        file_format=FileFormat(
+            args.delimiter,
+            args.header,
+            images=args.patch_shape is not None,
+            skip=args.skip,
+            na=tuple(args.na),
+        ),
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
     name = (
@@ -197,7 +203,8 @@ def _keep_or_drop_checkpoint(trained, path):
 def _report(folder, fitted, task, settings, results, say, values):
     """Write metrics.json, plots and the page. Return their paths, and why there are no plots."""
     metrics = report.write_metrics(folder, results)
+    predicted = report.write_untargeted(say, folder, fitted, task)
     title = f"{said.describe_model(task, settings)} on {results['data']}"
     plotted, why_not = report.write_plots(folder, fitted, task, values, title)
     page = report.write_page(folder, fitted, results, say.lines, values, plotted, why_not)
-    return [metrics, *plotted, page], why_not
+    return [metrics, *predicted, *plotted, page], why_not

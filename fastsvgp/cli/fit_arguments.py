@@ -93,12 +93,19 @@ def _add_data(fit):
         default=POLICIES[0],
         metavar="POLICY",
         help=(
-            "how to treat missing inputs (a missing target is an error, unless there are"
-            " several)\nerror: stop with"
+            "how to treat missing inputs (rows without a target are left out of training, and"
+            " predicted)\nerror: stop with"
             " a message that names the first one (default)\nmedian: fill in the median of the"
             " training rows, and add an input that is 1 where a value was missing; missing text"
             " is a level"
         ),
+    )
+    data.add_argument(
+        "--na",
+        metavar="CODE,...",
+        type=columns,
+        default=[],
+        help="further codes that mark missing values, in all columns, for example -99.99,***",
     )
     held_out = data.add_mutually_exclusive_group()
     held_out.add_argument(

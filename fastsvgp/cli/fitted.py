@@ -64,7 +64,7 @@ class Fitted:
         Layout of the training file: ``named``, ``width``, and positions of the ``inputs`` and of
         the ``target``. ``second``, if there is one, describes the second column of the target:
         ``option``, ``name`` and ``position``. ``target_forms``: of targets with units, how their
-        cells are read.
+        cells are read. ``na``: codes of missing values.
     scale : Standardisation
         Converts to the units of the model: ``scale.inputs(X)`` and ``scale.target(y)``, with
         ``x_mean``, ``x_scale``, ``y_mean``, ``y_scale``.
@@ -232,7 +232,7 @@ class Fitted:
 
     def _format(self):
         """Return the first format with all that the file holds: earlier versions can read it."""
-        if self.encoding is not None or "target_forms" in self.columns:
+        if self.encoding is not None or {"na", "target_forms"} & self.columns.keys():
             return FORMAT
         if "second" in self.columns:
             return 6
@@ -293,15 +293,20 @@ class Fitted:
             )
         return self.encoding.read(table, positions)
 
-    def read(self, path, delimiter="auto", header="auto"):
+    def table(self, path, delimiter="auto", header="auto", skip=0):
+        """Return the ``Table`` of a file in which every line below the header is a row."""
+        images, na = self.image_shape is not None, self.columns.get("na", ())
+        return read_table(path, delimiter, header, images, skip, na, whole=True)
+
+    def read(self, path, delimiter="auto", header="auto", skip=0):
         """Read inputs from a file, as ``fastsvgp predict`` does, with the encoding of training.
 
         Parameters
         ----------
         path : path-like
             Table with the columns of the training file, with or without the target.
-        delimiter, header : str
-            As ``--delimiter`` and ``--header`` on the command line.
+        delimiter, header, skip : str, str, int
+            As ``--delimiter``, ``--header`` and ``--skip`` on the command line.
 
         Returns
         -------
@@ -313,7 +318,7 @@ class Fitted:
         DataFileError, ValueError
             The file cannot be read, lacks columns, or has cells that cannot be encoded.
         """
-        table = read_table(path, delimiter, header, images=self.image_shape is not None)
+        table = self.table(path, delimiter, header, skip)
         return self.inputs(table, self.find_columns(table)[0])
 
     def find_columns(self, table):
@@ -354,10 +359,12 @@ class Fitted:
             self.columns["target"],
             self.columns["width"],
         )
-        if table.num_columns == width:
-            return inputs, target
         second = self.columns.get("second")
         both = [*listed(target), *([second["position"]] if second else [])]
+        known = width, width - len(listed(target)), width - len(both), len(inputs)
+        table = table.without_empty_end(known)
+        if table.num_columns == width:
+            return inputs, target
         for gone in (listed(target), both):
             if gone and table.num_columns == width - len(gone):
                 return [i - sum(i > t for t in gone) for i in inputs], None

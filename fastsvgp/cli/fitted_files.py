@@ -24,7 +24,7 @@ from .settings.names import COLUMNS, LIKELIHOODS, kind_of
 
 # format of the description. Format 1 has no format number and no encoding, format 2 has no dates,
 # format 3 has no maps of inputs, format 4 has one target, format 5 no second column of it, and
-# format 6 no forms but those of dates
+# format 6 no forms but those of dates, and no codes of missing values
 FORMAT = 7
 
 
@@ -228,6 +228,8 @@ def _check_columns(columns, D):
     used = [*inputs, *listed(target)]
     _require(len(inputs) == D and len(set(used)) == len(used), f"columns {columns!r:.60}")
     _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")
+    codes = columns.get("na", [])
+    _require(isinstance(codes, list) and _texts(codes, len(codes)), f"na {codes!r:.60}")
     written = columns.get("target_forms")
     if written is not None:
         _require(len(written) == len(listed(target)), f"target_forms {written!r:.60}")

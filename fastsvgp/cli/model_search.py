@@ -27,6 +27,7 @@ from .report.results import facts_of
 from .settings.defaults import SECONDS
 
 INTERRUPTED = 130
+SPENT = 0.8  # part of the time from which a search has used all of it
 # options of a method, which turn the search off
 METHOD_OPTIONS = (
     "method", "covariance", "periodic", "ard", "inducing", "orthogonal", "sampled", "latents",
@@ -138,12 +139,13 @@ def search_task(task, search, folder, title, origin=None):
         results = _results(task, search, found, seconds, fitted, title)
         results |= {"source": origin, "test": report.evaluate(fitted, task)}
         metrics = report.write_metrics(folder, results)
+        predicted = report.write_untargeted(say, folder, fitted, task)
         plotted, why_not = report.write_plots(
             folder, fitted, task, (), f"{found.chosen} on {title}"
         )
         page = report.write_page(folder, fitted, results, say.lines, (), plotted, why_not)
     said.scores(say, results)
-    said.files(say, [path, metrics, *plotted, page], folder, why_not)
+    said.files(say, [path, metrics, *predicted, *plotted, page], folder, why_not)
     return INTERRUPTED if found.interrupted else 0, results
 
 
@@ -206,7 +208,9 @@ def _rescue_note(path):
 
 def _results(task, search, found, seconds, fitted, title):
     inducing = len(found.model.inducing)
-    outcome = Outcome("natural", "level", True, int((~task.test).sum()), task.X.shape[1], inducing)
+    spent = found.interrupted or seconds - found.compiling > SPENT * search.seconds
+    ended, sizes = "short" if spent else "level", (int((~task.test).sum()), task.X.shape[1])
+    outcome = Outcome("search", ended, task.likelihood == "gaussian", *sizes, inducing)
     return facts_of(task, search, fitted, title, seconds, found.interrupted, outcome) | {
         "method": "search",
         "budget": search.seconds,

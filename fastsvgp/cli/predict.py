@@ -1,32 +1,33 @@
 """``fastsvgp predict``: predictions of a fitted model for a table, as csv."""
 
-import io
+import logging
 import sys
 
 import numpy as np
 
+from .. import DataFileError
 from ..files import write_atomically
 from ..recipes.beyond_range import rows_outside
-from .data.tables import read_table
-from .errors import UsageError
 from .fitted import Fitted
 from .mpi import refuse_copies
 from .report import metrics, numbers
 from .report.outputs import writing
+from .report.predictions import as_csv, levels_of
+
+log = logging.getLogger("fastsvgp")
 
 
 def run(args):
     """Predict every row of a file. If the file holds the target, report scores on stderr."""
     refuse_copies("start one copy, without the launcher")
     fitted = Fitted.load(args.model)
-    levels = _levels(fitted, args.quantiles)
-    table = read_table(
-        args.file, args.delimiter, args.header, images=fitted.image_shape is not None
-    )
+    levels = levels_of(fitted, args.quantiles)
+    table = fitted.table(args.file, args.delimiter, args.header, args.skip)
     columns, target = fitted.find_columns(table)
     X = fitted.inputs(table, columns)
     fitted.read_targets(table, target)
     prediction = fitted.predict(X, levels)
+    _check_rows(table, prediction)
     text = as_csv(fitted, prediction, levels)
     if args.out is None:
         sys.stdout.write(text)
@@ -43,60 +44,22 @@ def run(args):
     return 0
 
 
-def _levels(fitted, requested):
-    """Levels of the quantiles to write.
-
-    By default none for a Gaussian likelihood, and the ends of the 95 % interval for the others.
-    """
-    if fitted.classes is None:
-        return (
-            requested
-            if requested is not None
-            else []
-            if fitted.likelihood == "gaussian"
-            else [0.025, 0.975]
+def _check_rows(table, prediction):
+    """Check that each line of the file below its header has a prediction."""
+    lines, blank = table.count_lines()
+    if blank and table.num_columns == 1:
+        raise DataFileError(
+            f"{table.path}: {blank} of the lines of one column are blank; write NA for a missing"
+            " value, or remove them"
         )
-    if requested:
-        raise UsageError(
-            "--quantiles: this model predicts classes, by their probabilities; leave --quantiles"
-            " out"
+    if blank:
+        log.warning("%s: %d blank lines between rows have no prediction", table.path, blank)
+    found = prediction.mean if prediction.probabilities is None else prediction.probabilities
+    if len(found) != lines:
+        raise DataFileError(
+            f"{table.path}: {len(found)} predictions for {lines} lines below the header, so they"
+            " do not belong together; give a file with one row per line"
         )
-    return []
-
-
-def as_csv(fitted, prediction, levels=()):
-    """Format predictions: mean, sd and one quantile per level; or class and probabilities.
-
-    Of several targets the names of the columns have that of the target: mean(a), sd(a), mean(b).
-    """
-    out = io.StringIO()
-    if prediction.probabilities is None:
-        quantiles = [] if prediction.quantiles is None else prediction.quantiles
-        columns = [prediction.mean, prediction.sd, *quantiles]
-        names = ["mean", "sd", *(f"q{level:.9g}" for level in levels)]
-        if fitted.several:  # all columns of a target side by side
-            names = [_cell(f"{name}({one})") for one in fitted.target_name for name in names]
-            columns = [column[:, p] for p in range(columns[0].shape[1]) for column in columns]
-        out.write(",".join(names) + "\n")
-        np.savetxt(
-            out,
-            np.column_stack(columns),
-            fmt="%.9g",
-            delimiter=",",
-        )
-    else:
-        names = [_cell(name) for name in fitted.classes]
-        out.write(",".join(["class"] + [_cell(f"p({name})") for name in fitted.classes]) + "\n")
-        for row, code in zip(
-            prediction.probabilities, prediction.probabilities.argmax(axis=1), strict=True
-        ):
-            out.write(",".join([names[code]] + [f"{p:.6g}" for p in row]) + "\n")
-    return out.getvalue()
-
-
-def _cell(text):
-    """Quote a csv cell if necessary."""
-    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text
 
 
 def _score(fitted, table, target, X, prediction):

@@ -17,9 +17,9 @@ class Outcome:
     Attributes
     ----------
     solver : str
-        "lbfgs", "adam" or "natural".
+        "lbfgs", "adam" or "natural"; "search" if candidates competed.
     ended : str
-        Result of ``how_it_ended``.
+        Result of ``how_it_ended``. A search is "short" if it used all of its time, else "level".
     collapses : bool
         Whether a collapsed bound exists: Gaussian noise, one layer.
     rows, inputs : int
@@ -60,8 +60,14 @@ def remedies(outcome, words):
 
     words : dict
         The interface's phrases for "longer", "minibatches", "all", "exact", "more", "fewer" and
-        "covariance"; ``{rows}`` and ``{more}`` in a phrase are numbers of inducing inputs.
+        "covariance", and for a search "seconds"; ``{rows}`` and ``{more}`` in a phrase are numbers
+        of inducing inputs.
     """
+    fewer = ["fewer"] * (outcome.inputs >= MANY)
+    if outcome.solver == "search":  # it chose training, inducing inputs and covariance
+        short = outcome.ended == "short"
+        why = "the search used all of its time" if short else "the search ended before its time"
+        return _advice(why, ["seconds"] * short + fewer, words)
     why = {
         "short": "the training was short",
         "level": "more steps gain nothing",
@@ -79,9 +85,14 @@ def remedies(outcome, words):
         ways.append(
             "more" if outcome.rows > tuning.current.retry_rows else "exact" if exact else "all"
         )
-    ways += ["fewer"] * (outcome.inputs >= MANY) + ["covariance"]
     more = min(outcome.rows, 2 * (outcome.inducing or 0))
-    *first, last = (words[way].format(rows=outcome.rows, more=more) for way in ways)
+    return _advice(why, [*ways, *fewer, "covariance"], words, rows=outcome.rows, more=more)
+
+
+def _advice(why, ways, words, **numbers):
+    if not ways:
+        return why
+    *first, last = (words[way].format(**numbers) for way in ways)
     return f"{why}; try {', '.join(first)}{' or ' if first else ''}{last}"
 
 

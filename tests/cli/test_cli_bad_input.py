@@ -185,7 +185,7 @@ def test_options_for_images(images, capsys, options, messages):
     [
         ("a,b,y\n1,2,3\n4,5\n", ["line 3", "2 cells", "3 columns"]),
         ("a,b,y\n1,2,3\n4,,6\n7,8,9.5\n", ["line 3", "'b'", "missing", "--missing median"]),
-        ("a,b,y\n1,2,3\n4,5,nan\n7,8,9.5\n", ["line 3", "'y'", "missing or NaN"]),
+        ("a,b,y\n1,2,\n4,5,nan\n7,8,NA\n", ["'y' is missing in every row"]),
         ("a,b,y\n1,2,3\n4,inf,3.5\n7,8,9.5\n", ["line 3", "'b'", "infinite"]),
         (
             "a,b,y\n1,2.5,3\n4,oops,5.5\n7,3.5,4\n",

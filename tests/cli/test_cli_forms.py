@@ -221,6 +221,11 @@ def test_elapsed_times(cell, seconds):
         ("47", None),
         ("47°", None),
         ("N47N", None),
+        ("S047", None),
+        ("S47°", -47),
+        ("S47.0", -47),
+        ("S47 30", -47.5),
+        ("047S", -47),
         ("47°75'N", None),
     ],
 )

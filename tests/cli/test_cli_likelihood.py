@@ -40,9 +40,19 @@ WINE = repeated(range(3, 10), [20, 163, 1457, 2198, 880, 175, 5])
         (np.repeat(np.arange(1990, 2021), 3), "gaussian", "from 1990 to 2020, a scale"),
         (np.arange(91), "gaussian", "from 0 to 90, a scale"),
         (POISSON - 1, "gaussian", "from -1 to 6, a scale"),
-        (POISSON + 1, "gaussian", "from 1 to 8, a scale"),
-        (10 * POISSON, "gaussian", "from 0 to 70, a scale"),
         (7 - POISSON, "gaussian", "from 0 to 7, a scale"),  # the longer tail to the left
+        # perhaps counts
+        (POISSON + 1, "gaussian", "from 1 to 8, with variance 0.7 times the mean (if"),
+        (POISSON + 30, "gaussian", "from 30 to 37, a scale"),  # variance 0.09 times the mean
+        (
+            np.round(POISSON**2.4),
+            "gaussian",
+            "variance 29 times the mean (if they are counts, give",
+        ),
+        (np.round(POISSON**2.4), "gaussian", "give --likelihood negative-binomial)"),
+        (np.round(POISSON**2.4) + 40, "gaussian", "from 40 to 147, with variance"),
+        (np.round(POISSON**2.4) - 1, "gaussian", "from -1 to 106, a scale"),
+        (107 - np.round(POISSON**2.4), "gaussian", "from 0 to 107, a scale"),
         # counts
         (POISSON, "poisson", "8 different whole numbers from 0 to 7, spread like counts"),
         (POISSON.astype(float), "poisson", "spread like counts"),

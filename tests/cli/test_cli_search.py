@@ -9,6 +9,7 @@ from support.cli_runs import results, run
 
 import fastsvgp as fs
 from fastsvgp.cli import main
+from fastsvgp.cli.report import metrics
 from fastsvgp.recipes.model_search import stages
 
 pytestmark = pytest.mark.usefixtures("here", "unplotted")
@@ -154,3 +155,15 @@ def test_search_for_classes_from_file_to_predictions(rng, capsys):
     assert "<h2>Candidates</h2>" in page and "accuracy" in page
     run(capsys, "predict", "out", "classes.csv", "--out", "p.csv")
     assert open("p.csv", encoding="utf-8").readline() == "class,p(even),p(odd)\n"
+
+
+def test_advice_after_a_search_of_counts_names_no_method(rng, capsys):
+    X, y = rng.standard_normal((200, 2)), rng.poisson(3, 200)
+    np.savetxt("n.csv", np.c_[X, y], delimiter=",", header="a,b,n", comments="")
+    run(capsys, "fit", "n.csv", "--seconds", "0.5", "--out", "out")
+    outcome = results("out")["outcome"]
+    assert (outcome["solver"], outcome["collapses"]) == ("search", False)
+    for rmse, said in ((2, "the search "), (1, "give --likelihood negative-binomial")):
+        scores = {"model": {"rmse": rmse, "nlpd": 2}, "trivial": {"rmse": 1.5, "nlpd": 1}}
+        text = metrics.advice({"scale": "counts"} | scores, 40, outcome)
+        assert said in text and "--method" not in text and "--inducing" not in text

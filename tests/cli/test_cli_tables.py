@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from fastsvgp.cli.data.layout import HEADER_RULES
+from fastsvgp.cli.data.headers import HEADER_RULES
 from fastsvgp.cli.data.tables import read_table
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.errors import DataFileError
@@ -92,6 +92,8 @@ def test_header_can_be_forced(write):
         ("1,NA,3\n4,5,6\n", None, None),
         ("NA,-,?\n4,5,6\n", None, None),
         ("red,1\nblue,2\n", None, None),
+        ("red,dark\nblue,pale\nred,dark\n", None, "(red, dark) is read as data; give --header yes"),
+        ("red,dark\nblue,pale\nred,pale\n", "red,dark", None),
         (",a,b\n0,1.5,2\n", "column 0,a,b", None),
         ("na,a\n1,2\n", "na,a", None),
     ],
@@ -297,20 +299,8 @@ def test_errors_about_a_pipe_know_the_line(pipe, monkeypatch):
 @pytest.mark.parametrize(
     "text, message",
     [
-        (
-            "a,b,y\n1,2,3,\n4,5,6,\n",
-            (
-                r"line 2: 4 cells, but the header names 3 columns; the line ends with the"
-                r" delimiter ','"
-            ),
-        ),
-        ("a;b\n1;2;\n4;5;\n", r"line 2: 3 cells.*ends with the delimiter ';': remove it"),
-        ("a,b,y\n1,2,3,4\n", r"line 2: 4 cells.*see --delimiter"),
-        (
-            "a,b,\n1,2,\n4,5,\n",
-            "last column has no name and is empty in all rows; if the lines end with a delimiter",
-        ),
-        ("1,2,\n4,5,\n", "last column has no name and is empty in all rows"),
+        ("a,b,y\n1,2,3,4\n5,6,7,8\n1,5,6,7\n", r"line 2: 4 cells.*see --delimiter"),
+        ("a,b,y\n1,2,3,4,5\n", r"line 2: 5 cells, but line 1 has 3 names.*see --delimiter"),
         ("a,b,c\n1,2,\n4,5,\n", "line 2, column 'c': the value is missing"),
         ("a,b,\n1,2,\n4,5,7\n", "line 2, column 'column 2': the value is missing"),
     ],

@@ -2,7 +2,12 @@
 
 import re
 
+import numpy as np
+
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "."}
+# errors of spreadsheets, and NaN as C libraries of several systems write it
+MISSING |= {"#n/a", "#n/a n/a", "#na", "#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"}
+MISSING |= {"<na>", "nat", "-nan", "1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind"}
 _FORTRAN = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))[dD]([+-]\d{1,3})")
 
 
@@ -31,3 +36,34 @@ def is_missing(cell):
 
 def is_name(cell):
     return not is_number(cell) and not is_missing(cell)
+
+
+def is_figure(cell):
+    """Whether a cell is digits and signs: a number, an amount, a date, a clock."""
+    return is_number(cell) or bool(re.search(r"\d", cell)) and not re.search(r"[^\W\d_]", cell)
+
+
+def is_word(cell):
+    return is_name(cell) and not is_figure(cell)
+
+
+class Codes:
+    """Codes that mark missing values: text as it is, numbers in any notation.
+
+    ``words`` : sequence of str, as in ``--na``
+    """
+
+    def __init__(self, words):
+        self.text = set(words)
+        self.numbers = [number_of(word) for word in words if is_number(word)]
+
+    def blank(self, cells):
+        """Return cells, empty where one holds a code."""
+        return ["" if self._marks(cell) else cell for cell in cells] if self.text else cells
+
+    def _marks(self, cell):
+        return cell in self.text or number_of(cell) in self.numbers
+
+    def holes(self, values):
+        """Return an array of numbers, NaN where it holds a code."""
+        return np.where(np.isin(values, self.numbers), np.nan, values) if self.numbers else values

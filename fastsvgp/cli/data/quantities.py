@@ -100,6 +100,8 @@ def angle(cell, form):
     side = (found["first"] or found["last"]).upper()
     if not side and not (found["mark"] and found["minutes"]):
         return None
+    if found["first"] and found["degrees"].isdigit() and not (found["mark"] or found["minutes"]):
+        return None  # S001 is a name
     degrees = sum(
         float(found[name] or 0) / parts
         for name, parts in (("degrees", 1), ("minutes", 60), ("seconds", 3600))

@@ -5,6 +5,7 @@ levels are inputs, or it is left out.
 """
 
 import logging
+import shlex
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,9 +14,10 @@ from ... import DataFileError
 from ..errors import UsageError
 from ..settings.names import LEVELS
 from . import forms
-from .cells import is_missing
+from .cells import is_missing, is_number
 
 log = logging.getLogger("fastsvgp")
+CODES = 3  # different cells that can be codes of missing values, at most
 FEW = 0.1  # largest share of cells without the form of their column that can count as missing
 
 
@@ -72,7 +74,7 @@ def _present(table, i, form=None):
     """Return the cells of a column, perhaps with a form; None where missing."""
     if form is not None and form.of_digits and i not in table.text:
         return forms.as_cells(table.numbers[:, i])
-    return [None if is_missing(cell) else cell for cell in table.cells(i)]
+    return table.present(i, form)
 
 
 def _check_there(table, i, cells, missing, todo, optional):
@@ -104,14 +106,28 @@ def _of_form(table, i, form, missing, optional):
     )
     more = f" (the first of {count} such cells)" if count > 1 else ""
     if missing == "error" or count > FEW * there.sum():
-        todo = (
-            f", empty them and give --missing median, or leave out the column with --ignore {name}"
-            if optional
-            else ""
+        raise DataFileError(
+            f"{where}{more}; correct such cells{_instead(odd, cells, name, optional)}"
         )
-        raise DataFileError(f"{where}{more}; correct such cells{todo}")
     log.warning("%s%s; it counts as missing", where, more)
     return values
+
+
+def _instead(odd, cells, name, optional):
+    """Advice beside that to correct the cells that are ``odd``."""
+    if not optional:
+        return ""
+    different = list(dict.fromkeys(cell for cell, one in zip(cells, odd, strict=True) if one))
+    marks = (
+        f"give --na {shlex.quote(','.join(different))} --missing median if they mark missing values"
+        if len(different) <= CODES and all(map(_can_be_code, different))
+        else "empty them and give --missing median"
+    )
+    return f", {marks}, or leave out the column with --ignore {name}"
+
+
+def _can_be_code(cell):
+    return is_number(cell) or not any(letter.isdigit() or letter == "," for letter in cell)
 
 
 # --- what a column holds --------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The source of the bytes of a table: a file, standard input, or a pipe."""
 
+import codecs
 import gzip
 import io
 import os
@@ -8,6 +9,13 @@ import sys
 from ... import DataFileError
 
 STANDARD_INPUT = "-"
+MARKED = {  # encodings by the marks at the beginning of a text; the longest mark comes first
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+CONTROL = bytes({*range(32)} - set(b"\t\n\r\f")) + b"\x7f"  # bytes that no text has
 
 
 class Source:
@@ -20,6 +28,7 @@ class Source:
 
     def __init__(self, path):
         self.name, self._path, self._content = os.fspath(path), path, None
+        self._encoding = None
         if self.name == STANDARD_INPUT:
             self.name = "standard input"
             if sys.stdin is None:
@@ -35,12 +44,27 @@ class Source:
 
     def open_text(self):
         """Return a text file at its first character, decompressed if it is gzipped."""
+        file = self._unzipped()
+        if self._encoding is None:
+            marks, start = file.read(4), "utf-8-sig"
+            file.seek(0)
+            self._encoding = next(
+                (name for mark, name in MARKED.items() if marks.startswith(mark)), start
+            )
+        return io.TextIOWrapper(file, encoding=self._encoding, newline="")
+
+    def fall_back(self):
+        """Read the text as Windows-1252 from now on; return whether it can be that."""
+        with self._unzipped() as file:
+            text = self._encoding == "utf-8-sig" and not set(file.read()) & set(CONTROL)
+        self._encoding = "cp1252" if text else self._encoding
+        return text
+
+    def _unzipped(self):
         file = self.open()
         zipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
-        return io.TextIOWrapper(
-            _Unzipped(file) if zipped else file, encoding="utf-8-sig", newline=""
-        )
+        return _Unzipped(file) if zipped else file
 
 
 class _Unzipped(gzip.GzipFile):

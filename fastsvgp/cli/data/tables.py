@@ -9,16 +9,17 @@ import itertools
 import logging
 import os
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ... import DataFileError
 from ...recipes.scaling import LARGEST
-from ...records.persistence import DAMAGED
 from ..errors import UsageError, shown
-from .cells import is_missing, is_name, is_number, number_of
-from .layout import Layout, delimiter_of, layout_of, rows_of
+from . import arrays
+from .body import note_left_out, read_rows
+from .cells import Codes, is_missing, is_name, number_of
+from .layout import Layout, delimiter_of, head_of, is_comment, layout_of, lines_of
 from .source import Source
 
 log = logging.getLogger("fastsvgp")
@@ -31,7 +32,8 @@ class Table:
     ``numbers`` (N, C) float64 is NaN where a cell is missing or text. ``text`` maps columns with
     text to their N cells, and ``forms`` columns of text that were read as numbers to their form.
     ``named``: whether the column names come from the file. ``target`` is the ``y`` of an npz file,
-    or None. ``image_shape`` is (H, W, C) if the rows are images, from an array (N, H, W) or
+    or None. ``lines`` are the lines of the rows, or their numbers in an array; None if they are all
+    of the file. ``image_shape`` is (H, W, C) if the rows are images, from an array (N, H, W) or
     (N, H, W, C), with pixels row by row and channels last.
     """
 
@@ -87,12 +89,46 @@ class Table:
 
     def place(self, row):
         """Describe the place of a row in the file."""
+        return f"{'row' if self.layout is None else 'line'} {self.line_numbers()[row]}"
+
+    def line_numbers(self):
+        """Return the line of each row in a text, or its number in an array."""
+        if self.lines is not None:
+            return self.lines
         if self.layout is None:
-            return f"row {row}"
-        if self.lines is None:
-            line, _ = next(itertools.islice(rows_of(self.source, self.layout), row, None))
-            return f"line {line}"
-        return f"line {self.lines[row]}"
+            return range(self.num_rows)
+        return [line for line, _ in lines_of(self.source, self.layout)]
+
+    def without_empty_end(self, widths):
+        """Return the table without empty columns at its end, if it then has one of ``widths``."""
+        last = self.num_columns
+        while last > 1 and last not in widths and np.isnan(self.numbers[:, last - 1]).all():
+            last -= 1
+        if last not in widths or any(i >= last for i in self.text):
+            return self
+        return replace(self, numbers=self.numbers[:, :last], names=self.names[:last])
+
+    def count_lines(self):
+        """Return the numbers of lines below the header, and of blank ones between them."""
+        if self.layout is None:
+            return self.num_rows, 0
+        blank = before = 0
+        with self.source.open_text() as file:
+            for text in itertools.islice(file, self.layout.skip, None):
+                blank, before = (blank, before + 1) if not text.strip() else (blank + before, 0)
+        return sum(1 for _ in lines_of(self.source, self.layout)), blank
+
+    def part(self, rows):
+        """Return the table of some ``rows``, an array of bool (N,)."""
+        kept = np.flatnonzero(rows).tolist()
+        numbers = self.line_numbers()
+        return replace(
+            self,
+            numbers=self.numbers[rows],
+            text={i: [cells[row] for row in kept] for i, cells in self.text.items()},
+            target=None if self.target is None else self.target[rows],
+            lines=[numbers[row] for row in kept],
+        )
 
     def inputs(self, columns, optional=True, missing="error"):
         """Return columns as a finite (N, len(columns)) float64 array, or raise with advice.
@@ -133,12 +169,25 @@ class Table:
         if column in self.text:
             return self.text[column]
         if self.layout is not None:
-            return [cells[column] for _, cells in rows_of(self.source, self.layout)]
+            known = None if self.lines is None else set(self.lines)
+            return [
+                self.layout.row(cells)[column]
+                for line, cells in lines_of(self.source, self.layout)
+                if known is None or line in known
+            ]
         return [np.format_float_positional(value, trim="-") for value in self.numbers[:, column]]
+
+    def present(self, column, form=None):
+        """Return the cells of a column, perhaps with a ``Form``; None where one is missing."""
+        cells = [None if is_missing(cell) else cell for cell in self.cells(column)]
+        codes = self.layout.codes.numbers if self.layout is not None else []
+        if codes and form is not None and form.kind == "number":
+            return [None if cell and form.number(cell) in codes else cell for cell in cells]
+        return cells
 
     def read_as(self, column, form):
         """Read a column of text as numbers of a ``Form``, if all cells that are there have it."""
-        cells = [None if is_missing(cell) else cell for cell in self.text[column]]
+        cells = self.present(column, form)
         values = form.numbers(cells)
         if not any(
             value != value and cell is not None for value, cell in zip(values, cells, strict=True)
@@ -180,22 +229,15 @@ class Table:
         )
 
     def target_column(self, column):
-        """Return one column unchanged: float64 numbers, or an array of text."""
-        if column not in self.text:
-            values = self.numbers[:, column]
-            self._check_finite(values[:, None], [column])
-            return values
-        cells = self.text[column]
-        missing = next((row for row, cell in enumerate(cells) if is_missing(cell)), None)
-        if missing is not None:
-            raise DataFileError(
-                f"{self.path}, {self.place(missing)}: the target {self.names[column]!r} is missing;"
-                " fill it in or remove the row"
-            )
-        return np.array(cells)
+        """Return one column unchanged: float64 numbers, NaN if missing, or an array of text."""
+        if column in self.text:
+            return np.array(self.text[column])
+        values = self.numbers[:, column]
+        self._check_finite(values[:, None], [column], holes=True)
+        return values
 
 
-def read_table(path, delimiter="auto", header="auto", images=False):
+def read_table(path, delimiter="auto", header="auto", images=False, skip=0, na=(), whole=False):
     """Read a table of data.
 
     Parameters
@@ -210,6 +252,13 @@ def read_table(path, delimiter="auto", header="auto", images=False):
         because it holds numbers, the decision of "auto" is logged as a warning.
     images : bool
         Whether an array can hold images, (N, H, W) or (N, H, W, C).
+    skip : int
+        Number of lines of text to leave out at the top.
+    na : sequence of str
+        Codes that mark missing values, in addition to those that are always known.
+    whole : bool
+        Whether every line below the header must be a row. Otherwise lines of delimiters, footers
+        and the like are left out, which is logged as a warning.
 
     Returns
     -------
@@ -220,101 +269,68 @@ def read_table(path, delimiter="auto", header="auto", images=False):
     DataFileError
         The file cannot be read as a table; the message has its name, and the line if known.
     """
-    name = os.fspath(path)
+    name, codes = os.fspath(path), Codes(na)
     try:
         source = Source(path)
         name = source.name
         with source.open() as file:
             magic = file.read(6)
         if magic.startswith(b"PK\x03\x04") or magic.startswith(b"PK\x05\x06"):
-            return _read_npz(source, images)
+            return _of_array(name, codes, *arrays.read_npz(source, images))
         if magic == b"\x93NUMPY":
-            return _read_npy(source, images)
-        return _read_text(source, delimiter, header)
+            return _of_array(name, codes, *arrays.read_npy(source, images))
+        return _read_any_text(source, delimiter, header, skip, codes, whole)
     except (OSError, EOFError, zlib.error) as error:
         raise DataFileError(
             f"cannot read {name}: {getattr(error, 'strerror', None) or error}"
         ) from error
     except UnicodeDecodeError as error:
         raise DataFileError(
-            f"{name} is not a text table (byte {error.start} is not UTF-8); give a csv, csv.gz, npy"
-            " or npz file, with text in UTF-8"
+            f"{name} is not a text table (byte {error.start} is not {error.encoding.upper()}); give"
+            " a csv, csv.gz, npy or npz file, with text in UTF-8"
         ) from error
 
 
-# --- NumPy files ----------------------------------------------------------------------------------
-
-
-def _read_npy(source, images):
-    path = source.name
-    try:
-        with source.open() as file:
-            array = np.load(file, allow_pickle=False)
-    except DAMAGED as error:
-        raise DataFileError(
-            f"{path}: {error}; an npy file of data must be a plain array of numbers"
-        ) from error
-    return _from_array(path, array, "the array", images)
-
-
-def _read_npz(source, images):
-    path = source.name
-    try:
-        with source.open() as stream, np.load(stream, allow_pickle=False) as file:
-            names = file.files
-            keys = {name.lower(): name for name in names}
-            X, y = (file[keys[key]] if key in keys else None for key in ("x", "y"))
-            y = np.char.decode(y, "utf-8") if y is not None and y.dtype.kind == "S" else y
-    except DAMAGED as error:
-        raise DataFileError(
-            f"{path}: {error}; an npz file of data must hold plain arrays of numbers or text, no"
-            " pickled objects, and be undamaged"
-        ) from error
-    if "__fastsvgp__" in names:
-        raise DataFileError(f"{path} is a fastsvgp model, not a table of data")
-    if X is None:
-        raise DataFileError(
-            f"{path} holds {shown(names) or 'nothing'}; an npz file of data needs X (rows, columns)"
-            " and y"
-        )
-    table = _from_array(path, X, "X", images)
-    if y is not None:
-        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        if y.shape != (table.num_rows,):
-            raise DataFileError(
-                f"{path}: y has shape {y.shape}, but X has {table.num_rows} rows; y must have one"
-                " value per row"
-            )
-        if y.dtype.kind not in "fiubU":
-            raise DataFileError(f"{path}: y must be numbers, booleans or text, got dtype {y.dtype}")
-        table.target = y
-    return table
-
-
-def _from_array(path, array, name, images):
-    array, of_images = array[:, None] if array.ndim == 1 else array, array.ndim in (3, 4)
-    right = array.ndim == 2 or images and of_images
-    if not right or array.dtype.kind not in "fiub" or 0 in array.shape:
-        expected = "(rows, columns)" + ", (N, H, W) or (N, H, W, C)" * images
-        hint = "; for images, give --patch-shape" if of_images and not images else ""
-        raise DataFileError(
-            f"{path}: {name} must be numbers of shape {expected}, got {array.dtype} of shape"
-            f" {array.shape}{hint}"
-        )
-    shape = (*array.shape[1:], 1)[:3] if of_images else None
-    array = np.asarray(array.reshape(len(array), -1), np.float64)
-    return Table(path, [f"x{i}" for i in range(array.shape[1])], False, array, image_shape=shape)
+def _of_array(path, codes, numbers, shape, y=None):
+    if y is not None and y.dtype.kind in "fiu":
+        y = codes.holes(y)
+    names = [f"x{i}" for i in range(numbers.shape[1])]
+    return Table(path, names, False, codes.holes(numbers), target=y, image_shape=shape)
 
 
 # --- text -----------------------------------------------------------------------------------------
 
 
-def _read_text(source, delimiter, header):
+def _read_any_text(source, *how):
+    """Read a text; one that is no UTF-8, but text, is read as Windows-1252."""
+    try:
+        return _read_text(source, *how)
+    except UnicodeDecodeError as error:
+        if not source.fall_back():
+            raise
+        table = _read_text(source, *how)
+        log.warning(
+            "%s: byte %d is not UTF-8; the text is read as Windows-1252", source.name, error.start
+        )
+        return table
+
+
+def _read_text(source, delimiter, header, skip, codes, whole):
     path = source.name
     with source.open_text() as file:
-        head = list(itertools.islice(file, 60))
-    layout = layout_of(path, head, delimiter_of(delimiter, head), header)
-    names = layout.header
+        head = head_of(itertools.islice(file, skip, None))
+    if any("\0" in line for line in head):
+        raise DataFileError(
+            f"{path} is not a text table (it holds NUL bytes); give a csv, csv.gz, npy or npz file,"
+            " with text in UTF-8"
+        )
+    layout = layout_of(path, head, delimiter_of(delimiter, head), header, skip, codes)
+    for line, cells in layout.above:
+        if whole and is_comment(cells) and len(cells) == layout.width:
+            raise DataFileError(
+                f"{path}, line {line}: it begins with #, but has the cells of a row; remove it, or"
+                " its #"
+            )
     try:
         with source.open_text() as file:
             for _ in range(layout.skip):
@@ -322,13 +338,17 @@ def _read_text(source, delimiter, header):
             numbers = np.loadtxt(
                 _nonempty(path, file), delimiter=layout.delimiter, comments=None, ndmin=2
             )
-        lines, text = None, {}
-        if names and numbers.shape[1] != len(names):
+        if numbers.shape[1] != layout.width:
             raise ValueError("ragged")
+        numbers, lines, text, left_out = codes.holes(numbers[:, layout.columns]), None, {}, []
     except ValueError as error:
         if isinstance(error, (DataFileError, UnicodeDecodeError)):
             raise
-        numbers, text, lines = _read_cells(source, layout)
+        rows, lines, left_out = read_rows(source, layout, whole)
+        rows = _without_empty_columns(layout, rows, whole)
+        numbers, text = _numbers(rows)
+    note_left_out(path, layout, left_out)
+    names = layout.header
     names = (
         [n or f"column {i}" for i, n in enumerate(names)]
         if names
@@ -344,44 +364,36 @@ def _nonempty(path, file):
     return itertools.chain([first], file)
 
 
-def _read_cells(source, layout):
-    """Read cell by cell; return numbers (N, C), the text columns, and the line of each row."""
-    path = source.name
-    rows, lines, width = [], [], len(layout.header) if layout.header else None
-    for line, cells in rows_of(source, layout):
-        width = width or len(cells)
-        if len(cells) != width:
-            reference = (
-                f"the header names {width} columns"
-                if layout.header
-                else f"line {lines[0]} has {width}"
-            )
-            if len(cells) == width + 1 and not cells[-1]:
-                advice = (
-                    f"the line ends with the delimiter {layout.delimiter!r}: remove it from all"
-                    " such lines"
-                )
-            else:
-                advice = "all rows must have the same number of cells (see --delimiter)"
-            raise DataFileError(
-                f"{path}, line {line}: {len(cells)} cell{'s'[: len(cells) != 1]}, but {reference};"
-                f" {advice}"
-            )
-        rows.append(cells)
-        lines.append(line)
-    if not rows:
-        raise DataFileError(f"{path} has column names but no rows of data")
-    numbers, text = np.full((len(rows), width), np.nan), {}
-    for j, cells in enumerate(zip(*rows, strict=True)):
+def _without_empty_columns(layout, rows, whole):
+    """Leave out columns without a name or any cell, where delimiters begin or end the lines.
+
+    Without a header, columns at the end are left out, unless positions must not change.
+    """
+    empty = [not any(cells) for cells in zip(*rows, strict=True)]
+    names, last = layout.header, len(empty) - 1
+    if names is None:
+        while not whole and last > 0 and empty[last]:
+            last -= 1
+        kept = range(last + 1)
+    else:
+        kept = [j for j, none in enumerate(empty) if names[j] or not none]
+        layout.header = [names[j] for j in kept]
+    if len(kept) == len(empty):
+        return rows
+    layout.columns = [layout.columns[j] for j in kept]
+    return [[row[j] for j in kept] for row in rows]
+
+
+def _numbers(rows):
+    """Return numbers (N, C), NaN where a cell is missing or text, and the columns of text."""
+    columns = [list(cells) for cells in zip(*rows, strict=True)]
+    numbers, text = np.full((len(rows), len(columns)), np.nan), {}
+    for j, cells in enumerate(columns):
         try:
             numbers[:, j] = np.array(cells, dtype=np.float64)
         except ValueError:
-            present = [not is_missing(cell) for cell in cells]
-            if all(is_number(cell) for cell, there in zip(cells, present, strict=True) if there):
-                numbers[:, j] = [
-                    number_of(cell) if there else np.nan
-                    for cell, there in zip(cells, present, strict=True)
-                ]
+            if any(map(is_name, cells)):
+                text[j] = cells
             else:
-                text[j] = list(cells)
-    return numbers, text, lines
+                numbers[:, j] = [np.nan if is_missing(cell) else number_of(cell) for cell in cells]
+    return numbers, text

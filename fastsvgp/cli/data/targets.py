@@ -8,7 +8,7 @@ import numpy as np
 from ... import DataFileError
 from ..errors import UsageError, shown
 from . import forms
-from .tables import read_table
+from .cells import is_missing
 
 log = logging.getLogger("fastsvgp")
 
@@ -20,7 +20,7 @@ def find(table, target, target_file, columns, file_format):
     ``columns``, which are not ignored.
     """
     if target_file is not None:
-        other = read_table(target_file, file_format.delimiter, file_format.header)
+        other = file_format.read(target_file, whole=True)
         return *_of_file(other, target, table), None
     if table.target is not None:
         if target is not None:
@@ -102,7 +102,10 @@ def positions_of(table, target, option="--target"):
 
 
 def values_of(table, positions):
-    """Return the values of one target (N,), or of several (N, P), NaN where a number is missing."""
+    """Return the values of one target (N,), or of several (N, P), NaN where a number is missing.
+
+    A target of text can have cells that are missing.
+    """
     for i in positions:
         _read_units(table, i)
     if len(positions) == 1:
@@ -123,6 +126,15 @@ def _read_units(table, i):
     if form is not None and form.kind == "number" and odd is None:
         table.read_as(i, form)
         log.warning("the target %r is read as numbers (%s)", table.names[i], form)
+
+
+def present(values):
+    """Return which rows (N,) have a target, or at least one of several."""
+    if values.dtype.kind in "US":
+        return np.array([not is_missing(cell) for cell in values.tolist()])
+    if values.dtype.kind != "f":
+        return np.ones(len(values), bool)
+    return ~np.isnan(values.reshape(len(values), -1)).all(axis=1)
 
 
 def listed(position):

@@ -1,6 +1,7 @@
 """From tables to a task: the target column, its likelihood, the held-out rows and the scaling."""
 
 import logging
+import shlex
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,14 +10,13 @@ from ... import DataFileError
 from ...recipes.scaling import LARGEST, Scale
 from ..errors import UsageError, shown
 from ..settings.likelihood import choose_likelihood
-from ..settings.names import BINARY, MULTICLASS, REAL, kind_of
-from . import columns as encodings, reading, second_column, targets
-from .cells import is_number, number_of
-from .tables import read_table
+from ..settings.names import BINARY, LEVELS, MULTICLASS, REAL, kind_of
+from . import columns as encodings, forms, reading, second_column, targets
+from .cells import number_of
+from .notes import note_codes, note_indexes
+from .tables import Table, read_table
 
 log = logging.getLogger("fastsvgp")
-# names of columns that identify the row
-ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}
 
 
 @dataclass
@@ -31,6 +31,9 @@ class Task:
     Inputs with text, dates or missing values are ``raw`` until ``split`` has chosen the training
     rows; ``split`` then sets ``X``, ``input_names`` and ``encoding``. ``second`` is the second
     column of the target, such as trials.
+
+    Rows of the file without a target are no rows of the task, but the table ``untargeted``;
+    ``targeted`` marks the others among all of the file.
     """
 
     X: np.ndarray | None
@@ -48,6 +51,8 @@ class Task:
     missing: str = "error"
     encoding: encodings.Encoding | None = None
     second: second_column.Second | None = None
+    untargeted: Table | None = None
+    targeted: np.ndarray | None = None
 
     @property
     def kind(self):
@@ -62,13 +67,19 @@ class Task:
 class FileFormat:
     """How to read files.
 
-    ``delimiter`` and ``header`` are as in ``read_table``. ``images``: whether arrays of inputs can
-    be images, whose columns are pixels: neither text nor missing.
+    ``delimiter``, ``header``, ``skip`` and ``na`` are as in ``read_table``. ``images``: whether
+    arrays of inputs can be images, whose columns are pixels: neither text nor missing.
     """
 
     delimiter: str = "auto"
     header: str = "auto"
     images: bool = False
+    skip: int = 0
+    na: tuple = ()
+
+    def read(self, path, images=False, whole=False):
+        """Return the ``Table`` of a file."""
+        return read_table(path, self.delimiter, self.header, images, self.skip, self.na, whole)
 
 
 def load_task(
@@ -107,16 +118,23 @@ def load_task(
             f"--missing {missing}: with --patch-shape inputs are pixels, which must all be present;"
             " leave --missing out"
         )
-    table = read_table(path, file_format.delimiter, file_format.header, images)
+    table = file_format.read(path, images, whole=target_file is not None)
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
     likelihood = second_column.likelihood_for(second, likelihood)
     values, name, position = targets.find(table, target, target_file, columns, file_format)
     used = targets.listed(position)
-    written = [table.forms.get(i) for i in used]
     targets.refuse_ignored(name, used, ignored)
     other = second_column.position_of(table, second, used, ignored)
     columns = _input_columns(table, columns, {*used, other}, name)
+    if not images:
+        note_indexes(table, columns)
+    targeted = targets.present(values)
+    if not targeted.any():
+        raise DataFileError(f"{table.path}: the target {name!r} is missing in every row")
+    untargeted = None if targeted.all() else table.part(~targeted)
+    if untargeted is not None:
+        table, values = table.part(targeted), values[targeted]
     y, chosen, reason, classes = (
         interpret_target(values, name, likelihood)
         if values.ndim == 1
@@ -125,19 +143,12 @@ def load_task(
     kinds = reading.Kinds()
     if not images:
         columns, kinds = reading.choose(table, columns)
-    layout = {
-        "named": table.named and len(set(table.names)) == len(table.names),
-        "width": table.num_columns,
-        "inputs": columns,
-        "target": position,
-    }
-    layout |= (
-        {"target_forms": [form and form.to_json() for form in written]} if any(written) else {}
-    )
+        note_codes(table, [*columns, *used], kinds.forms)
+    layout = _layout(table, columns, position, file_format.na)
     if other is not None:
         other = second_column.read(table, second[0], other, y)
         layout["second"] = other.layout
-    facts = {"missing": missing, "second": other}
+    facts = {"missing": missing, "second": other, "untargeted": untargeted, "targeted": targeted}
     names = [table.names[i] for i in columns]
     if kinds or missing != "error":
         raw = reading.read_raw(table, columns, kinds, missing)
@@ -155,44 +166,23 @@ def _input_columns(table, columns, taken, target_name):
             f"{table.path} has no column left for the inputs: it has {table.num_columns}, including"
             f" the target {target_name!r}; give the target with --target or --target-file"
         )
-    if len(columns) > 1:
-        for column in columns:
-            _note_row_names(table, column)
     return columns
 
 
-def _note_row_names(table, column):
-    """Warn about an input that only numbers the rows.
-
-    It remains an input, because it can be a time or a place.
-    """
-    values, name = table.numbers[:, column], table.names[column].strip()
-    unnamed = not table.named or name == f"column {column}"
-    first = values[0]
-    counts = (
-        column == 0
-        and unnamed
-        and len(values) > 2
-        and first in (0, 1)
-        and np.array_equal(values, first + np.arange(len(values)))
-    )
-    label = (
-        name.lower() in ROW_NAMES
-        and np.all(values == np.round(values))
-        and len(np.unique(values)) == len(values)
-    )
-    if counts or label:
-        which = (
-            f"the first column numbers the rows from {first:g}, like an index"
-            if counts
-            else f"column {name!r} identifies the rows"
-        )
-        log.warning(
-            "%s: %s; it is used as an input; --ignore %s leaves it out",
-            table.path,
-            which,
-            column if unnamed else name,
-        )
+def _layout(table, columns, position, na):
+    """Describe the columns of a file, as it is kept with the model."""
+    layout = {
+        "named": table.named and len(set(table.names)) == len(table.names),
+        "width": table.num_columns,
+        "inputs": columns,
+        "target": position,
+    }
+    if na:
+        layout["na"] = list(na)
+    written = [table.forms.get(i) for i in targets.listed(position)]
+    if any(written):
+        layout["target_forms"] = [form and form.to_json() for form in written]
+    return layout
 
 
 def interpret_target(values, name, likelihood=None):
@@ -231,6 +221,11 @@ def interpret_target(values, name, likelihood=None):
             " is nothing to learn; choose another column with --target"
         )
     if likelihood is None:
+        if _are_numbers(values):
+            raise UsageError(
+                f"the target {name!r} has {len(distinct)} different values in {len(values)} rows,"
+                f" and most are numbers; {_instead_of_classes(values)}"
+            )
         likelihood, reason = choose_likelihood(values)
     else:
         reason = "as asked"
@@ -281,20 +276,37 @@ def _refuse_other_numbers(y, name, likelihood, kind):
         )
 
 
+def _are_numbers(values):
+    """Whether text is numbers for the most part, other than the codes of a few classes."""
+    form, _ = _form_of(values)
+    if form is None:
+        return False
+    numbers = {value for value in form.numbers(values.tolist()) if value == value}
+    return len(numbers) > LEVELS or any(value != round(value) for value in numbers)
+
+
 def _instead_of_classes(values):
     """Advice about a target with too many classes: often numbers with a few cells of text."""
     if values.dtype.kind not in "US":
         return "choose another --target, or --likelihood gaussian"
-    odd = [cell for cell in values.tolist() if not is_number(cell)]
-    if not odd:
+    form, odd = _form_of(values)
+    if form is None:
+        form, _ = forms.find(values.tolist())
+        kind = "" if form is None else f"its cells are {forms.NOUNS[form.kind]} ({form}); "
+        return f"{kind}choose another --target"
+    if odd is None:
         return "its text cells are numbers: store it as numbers"
-    if len(odd) < len(values):
-        numbers = len(values) - len(odd)
-        return (
-            f"{numbers} cells are numbers, but {odd[0]!r} is not: correct cells like this one, or"
-            " choose another --target"
-        )
-    return "choose another --target"
+    return (
+        f"{np.isfinite(form.numbers(values.tolist())).sum()} cells are numbers, but {odd!r} is not:"
+        f" correct cells like this one, give --na {shlex.quote(odd)} if it marks missing values, or"
+        " choose another --target"
+    )
+
+
+def _form_of(values):
+    """Return the form of text most of which is numbers, and a cell that has it not; else None."""
+    form, odd = forms.find(values.tolist()) if values.dtype.kind in "US" else (None, None)
+    return (form, odd) if form is not None and form.kind == "number" else (None, None)
 
 
 def class_name(value):
@@ -314,7 +326,7 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
     """
     num = len(task.y)
     if mask is not None:
-        task.test, task.split = _read_mask(mask, num), f"test mask {mask}"
+        task.test, task.split = _read_mask(mask, task.targeted), f"test mask {mask}"
     else:
         count = min(max(round(fraction * num), 1), num - 1) if fraction else 0
         order = np.random.default_rng([seed, num]).permutation(num)
@@ -338,19 +350,20 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
     return task
 
 
-def _read_mask(argument, num):
+def _read_mask(argument, targeted):
+    """Return the mask of the rows that have a target."""
     path, colon, column = argument.rpartition(":")
     path = path if colon else argument
-    table = read_table(path)
+    table = read_table(path, whole=True)
     if not (colon and column) and table.num_columns > 1:
         raise UsageError(
             f"--test-mask: {path} has {table.num_columns} columns; choose one, as in {path}:0"
         )
     column = column if colon and column else "0"
     values = table.target_column(table.index_of(column, "--test-mask"))
-    if table.num_rows != num:
+    if table.num_rows != len(targeted):
         raise DataFileError(
-            f"--test-mask: {path} has {table.num_rows} rows, but the data have {num}"
+            f"--test-mask: {path} has {table.num_rows} rows, but the data have {len(targeted)}"
         )
     wrong = next(
         (value for value in values.tolist() if number_of(value) not in (0, 1)),
@@ -361,7 +374,7 @@ def _read_mask(argument, num):
             f"--test-mask: column {column} of {path} must be 0 (train) or 1 (test), got"
             f" {class_name(wrong)}"
         )
-    return values == 1
+    return values[targeted] == 1
 
 
 # --- scaling --------------------------------------------------------------------------------------

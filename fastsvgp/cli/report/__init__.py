@@ -15,6 +15,7 @@ from ...runtime.extras import install_hint
 from ..fitted import Fitted, bottom, sets_of
 from . import metrics, numbers, page, plots, targets
 from .outputs import METRICS, MODEL, REPORT, writing
+from .predictions import write_untargeted as write_untargeted
 
 GRID = 400
 

@@ -118,6 +118,7 @@ WORDS = {
     "more": "--inducing {more}",
     "fewer": "--ignore for columns that cannot matter",
     "covariance": "another --covariance",
+    "seconds": "more --seconds",
 }
 BLIND = "{}; or these inputs carry little information about the target"
 SPREAD = {  # for a model that is right on average but over- or underconfident
@@ -126,7 +127,8 @@ SPREAD = {  # for a model that is right on average but over- or underconfident
         " outliers); {}"
     ),
     "counts": (
-        "its intervals are off: {}; or the counts vary by more than a Poisson distribution allows"
+        "its intervals are off: {}; or give --likelihood negative-binomial, for counts that vary"
+        " more than Poisson variables"
     ),
     **dict.fromkeys(
         ("counts per unit", "positive numbers", "proportions"),

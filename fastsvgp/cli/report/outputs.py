@@ -17,6 +17,7 @@ from ..errors import UsageError
 MODEL, METRICS, REPORT, CHECKPOINT = "model.npz", "metrics.json", "report.html", "checkpoint.npz"
 PLAN = "plan.json"  # decisions of an interrupted search
 SEARCH = "search.npz"  # its finished stages
+UNTARGETED = "without_target.csv"  # predictions of the rows that have no target
 LOCK = ".fastsvgp.lock"
 PLOTS = ("training.png", "fit.png", "predictions.png", "patches.png")
 SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".data", ".npz", ".npy")
@@ -87,7 +88,7 @@ def output_folder(path):
                 " --out"
             ) from None
     try:
-        for name in (MODEL, METRICS, REPORT, CHECKPOINT, SEARCH, *PLOTS):
+        for name in (MODEL, METRICS, REPORT, CHECKPOINT, SEARCH, UNTARGETED, *PLOTS):
             files.clear_leftovers(os.path.join(path, name))
         yield path
     except BaseException:

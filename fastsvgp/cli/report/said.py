@@ -11,6 +11,7 @@ from ..settings import defaults, periodic
 from ..settings.names import LIKELIHOODS, METHODS
 from ..settings.qsgp import EXACT
 from . import metrics
+from .outputs import UNTARGETED
 from .results import constant_inputs
 
 COVARIANCES = {
@@ -54,6 +55,11 @@ def data(say, task, settings, title):
         f"  split      {num_train} rows for training, {int(task.test.sum())} for testing"
         f" ({task.split})"
     )
+    if (rest := task.untargeted) is not None:
+        say(
+            f"  note       {rest.num_rows} row{'s'[: rest.num_rows != 1]} without a target (the"
+            f" first in {rest.place(0)}): left out of training, predicted in {UNTARGETED}"
+        )
     if (weights := targets.weights_of(task.y)) is not None:
         missing = int(np.sum(weights == 0))
         say(f"  note       {missing} of {weights.size} targets are missing, and not used")

@@ -1,0 +1,408 @@
+"""Tables as other programs write them: what is above, below and beside the rows is found and said.
+
+Every form is read twice: by ``fit``, which leaves out what is no row and says so, and as a file for
+``predict``, which has one row per line below the header or is refused.
+"""
+
+import gzip
+import pathlib
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from support.cli_runs import refused, run
+from support.columns_zoo import ZOO
+
+import fastsvgp as fs
+from fastsvgp.cli.data.tables import read_table
+from fastsvgp.cli.data.task import FileFormat, load_task, split
+from fastsvgp.errors import DataFileError
+
+N = 24
+ROWS = [
+    [f"{0.1 * i - 1:.2f}", f"{(7 * i) % 24 - 11.5}", f"{(i * i) % 17 + 0.25}"] for i in range(N)
+]
+NUMBERS = np.array(ROWS, float)
+FEW = ["--method", "sgpr", "--inducing", "8", "--steps", "2"]
+
+
+def joined(rows, sep=",", begin="", end=""):
+    return "".join(f"{begin}{sep.join(row)}{end}\n" for row in rows)
+
+
+BODY = joined(ROWS)
+SPACED = joined(ROWS, " ")
+TABLE = "a,b,y\n" + BODY
+NUMBERED = [[str(i + 1), *row] for i, row in enumerate(ROWS)]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A file: its text, what is said about it, and how many rows it has for ``predict``.
+
+    ``rows`` is 0 if ``predict`` refuses the file. ``names``: those of the inputs and of the target.
+    """
+
+    text: str
+    said: str | None
+    rows: int = N
+    names: tuple = ("a", "b", "y")
+    encoding: str = "utf-8"
+    skip: int = 0
+
+
+FORMS = {
+    "plain": Form(TABLE, None),
+    # above the rows
+    "a title": Form("Weather station 12\n" + TABLE, "1 line above the rows (line 1: 'Weather stat"),
+    "a title with commas": Form("Report, 2023\n\n" + TABLE, "(line 1: 'Report, 2023')"),
+    "a title in quotes": Form('"Report, 2023"\n\n' + TABLE, "(line 1: 'Report, 2023')"),
+    "a title over spaces": Form("Station\na b y\n" + SPACED, "(line 1: 'Station')"),
+    "a title padded by a spreadsheet": Form("Station,,\n,,\n" + TABLE, "2 lines above the rows"),
+    "facts padded by a spreadsheet": Form(
+        "Station,12,\nLat,47.5,\n,,\n" + TABLE, "3 lines above the rows (line 1: 'Station, 12')"
+    ),
+    "no header below a title": Form(
+        "All stations\n" + BODY, "(line 1: 'All stations')", names=("x0", "x1", "column 2")
+    ),
+    "60 lines of text": Form('" 1 of, 60 "\n' * 60 + TABLE, "60 lines above the rows (line 1: '1"),
+    "the delimiter for a spreadsheet": Form(
+        "sep=;\r\n" + TABLE.replace(",", ";").replace("\n", "\r\n"), "(line 1: 'sep=')"
+    ),
+    "units": Form("a,b,y\nm,kg,s\n" + BODY, "1 line above the rows (line 2: 'm, kg, s')"),
+    "units of some": Form("a,b,y\n[m],,°C\n" + BODY, "(line 2: '[m], °C')"),
+    "units over spaces": Form("a b y\nm % s\n" + SPACED, "(line 2: 'm, %, s')"),
+    "two lines of names": Form("one,one,two\n" + TABLE, "(line 1: 'one, one, two')"),
+    "a data logger": Form(
+        '"TOA5","st","CR1","7"\n"a","b","y"\n"degC","mm",""\n"Avg","Tot","Smp"\n' + BODY,
+        "3 lines above the rows (line 1: 'TOA5, st, CR1, 7')",
+    ),
+    "comments": Form("# station 12\n#units: m, kg, s, K\n" + TABLE, None),
+    "names in a comment": Form("# station 12\n# a b y\n" + SPACED, None),
+    "a comment below the names": Form("a,b,y\n# in m and kg\n" + BODY, "(line 2: '# in m and kg')"),
+    "text below the names": Form("a,b,y\nall in metres\n" + BODY, "(line 2: 'all in metres')"),
+    "skipped lines": Form("24,3\n" + TABLE, None, skip=1),
+    "attributes": Form(
+        "@relation r\n@attribute a numeric\n@data\n" + BODY,
+        "3 lines above the rows",
+        names=("x0", "x1", "column 2"),
+    ),
+    # below the rows
+    "a total": Form(TABLE + "Total,3.2,4.5\n", "1 line below the table (line 26: 'Total,", N + 1),
+    "totals": Form(TABLE + "Mean,1,\nSD,1,2\n", "2 lines below the table (line 26: 'Mean,", N + 2),
+    "a last line of text": Form(TABLE + "End of file\n", "(line 26: 'End of file')", 0),
+    "a source": Form(TABLE + "\nSource: WHO, 2023\n", "(line 27: 'Source: WHO, 2023')", 0),
+    "a comment at the end": Form(TABLE + "# end\n", "1 line of comments (line 26: '# end')", 0),
+    "comments between rows": Form(
+        "a,b,y\n" + joined(ROWS[:9]) + "# batch 2\n" + joined(ROWS[9:]), "'# batch 2'", 0
+    ),
+    "lines of delimiters": Form(TABLE + ",,\n,,\n", "2 lines of delimiters (line 26: no", N + 2),
+    # beside the rows
+    "delimiters at the end of rows": Form("a,b,y\n" + joined(ROWS, end=","), "1 column without a"),
+    "delimiters at all ends": Form(
+        "a,b,y,,\n" + joined(ROWS, end=",,"), "2 columns without a name or cells"
+    ),
+    "a delimiter after the names": Form("a,b,y,\n" + BODY, None),
+    "delimiters without names": Form(
+        joined(ROWS, ";", end=";"), "1 column without a name", names=("x0", "x1", "column 2")
+    ),
+    "names of rows": Form(
+        '"a" "b" "y"\n' + joined(NUMBERED, " "), "the names of rows in the first column"
+    ),
+    "names of rows in words": Form(
+        '"a","b","y"\n' + joined([[f'"no, {n}"', *row] for n, *row in NUMBERED]), "names of rows"
+    ),
+    "markdown": Form(
+        "| a | b | y |\n|---|:-:|--:|\n" + joined(ROWS, " | ", "| ", " |"),
+        "(line 2: '---, :-:, --:'); 2 columns without a name or cells",
+    ),
+    "a database": Form(
+        " a | b | y\n---+---+---\n" + joined(ROWS, " | ") + "(24 rows)\n", "'(24 rows)'", False
+    ),
+    # encodings
+    "utf-16": Form(TABLE, None, encoding="utf-16"),
+    "Windows-1252": Form(
+        TABLE.replace("a", "Höhe"), "byte 1 is not UTF-8; the text is read as Windows-1252",
+        names=("Höhe", "b", "y"), encoding="cp1252",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=FORMS, ids=lambda name: name.replace(" ", "_"))
+def form(request, here):
+    """A form, whose text is in foreign.csv."""
+    found = FORMS[request.param]
+    pathlib.Path("foreign.csv").write_bytes(found.text.encode(found.encoding))
+    return found
+
+
+def test_fit_finds_the_rows_and_says_what_is_left_out(form, caplog):
+    task = load_task("foreign.csv", file_format=FileFormat(skip=form.skip))
+    assert (*task.input_names, task.target_name) == form.names
+    np.testing.assert_array_equal(np.column_stack([task.X, task.y]), NUMBERS)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == (form.said is not None)
+    assert all(m.startswith("foreign.csv: ") and form.said in m for m in messages)
+
+
+def test_predict_has_one_row_per_line_or_refuses(form):
+    if not form.rows:
+        with pytest.raises(
+            DataFileError, match=r"foreign.csv, line \d+: \d cells?, but the header"
+        ):
+            read_table("foreign.csv", whole=True)
+        return
+    table = read_table("foreign.csv", skip=form.skip, whole=True)
+    assert table.num_rows == form.rows and table.count_lines() == (form.rows, 0)
+    kept = [i for i in range(3) if i not in table.text]
+    np.testing.assert_array_equal(table.numbers[:N, kept], NUMBERS[:, kept])
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (TABLE + "1.5,2", "line 26: 2 cells, but the header names 3 columns"),
+        (TABLE.replace(",".join(ROWS[7]), "1.5,2"), "line 9: 2 cells, but the header"),
+        ("a,b,y\nred,1.5\n" + BODY, "line 3: 3 cells, but line 2 has 2"),
+        ("a,b,y,z\n" + BODY, "line 2: 3 cells, but line 1 has 4 names"),
+        ("a,b\n" + BODY, "line 2: 3 cells, but line 1 has 2 names"),
+        ("x\n1,5\n2,5\n", "line 2: 2 cells, but line 1 has 1 names"),
+        ("24 3\n" + SPACED, "line 2: 3 cells, but line 1 has 2; .*--skip"),
+        ("c,y\n" + joined([["red", "1"], ["blue", "2"]]) + "green,dark,3\n", "line 4: 3 cells"),
+        ("\n".join("#" + line for line in BODY.splitlines()), "all of its lines begin with #"),
+        ("a\0,y\n1,2\n", "it holds NUL bytes"),
+    ],
+)
+def test_lines_that_may_be_rows_are_never_left_out(here, text, message):
+    pathlib.Path("d.csv").write_text(text)
+    for whole in (False, True):
+        with pytest.raises(DataFileError, match=message):
+            read_table("d.csv", whole=whole)
+
+
+@pytest.mark.parametrize(
+    "first, below, named",
+    [
+        ("a,1990,1991,1992", "x,1,2,3", True),
+        ("World,,,\na,1990,1991,1992", "x,1,2,3", True),
+        ("1990,1995,2000", "1,2,3", True),
+        ("2000,1995,1990", "1,2,3", True),
+        ("1500,2000,2500", "1,2,3", True),
+        ("1499,1999,2499", "1,2,3", False),
+        ("1501,2001,2501", "1,2,3", False),
+        ("1990,1991,1993", "1,2,3", False),
+        ("1990,1990,1990", "1,2,3", False),
+        ("a,1990,1991", "x,1,2", False),
+        ("1990,1991.5,1993", "1,2,3", False),
+        ("1990,1991,1992", "1,2,2003", False),
+        ("x,1990,1991,1992", "x,1,2,3", False),
+    ],
+)
+def test_which_years_are_names(here, caplog, first, below, named):
+    pathlib.Path("d.csv").write_text(first + f"\n{below}" * 3 + "\n")
+    table = read_table("d.csv")
+    assert table.named == named and table.num_rows == 4 - named
+    assert ("is read as column names" in caplog.text) == named
+
+
+def test_lines_before_a_line_of_words_are_rows_unless_padded(here):
+    for above, count in (("1,2,\n", N), ("1,2,3\n", N + 2), ("a,b,y\n1,2,\n", N + 2)):
+        pathlib.Path("d.csv").write_text(above + "c,d,e\n" + BODY)
+        assert read_table("d.csv").num_rows == count
+
+
+@pytest.mark.parametrize("place", [0, 1, N - 1])
+@pytest.mark.parametrize("header", ["", "a,b,y\n"])
+@pytest.mark.parametrize(
+    "cell", ["#N/A", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!", "1.#QNAN", "<NA>"]
+)
+def test_errors_of_spreadsheets_are_missing_values(here, place, header, cell):
+    rows = [list(row) for row in ROWS]
+    rows[place][0] = cell
+    pathlib.Path("d.csv").write_text(header + joined(rows))
+    table = read_table("d.csv")
+    assert np.flatnonzero(np.isnan(table.numbers[:, 0])).tolist() == [place] and not table.text
+    assert table.num_rows == N
+
+
+def test_text_that_begins_with_a_hash_is_text(here):
+    colours = [["#ff0000", "#00ff00", "red"][i % 3] for i in range(N)]
+    for header in ("colour,a,b,y\n", ""):
+        rows = [[c, *row] for c, row in zip(colours, ROWS, strict=True)]
+        pathlib.Path("d.csv").write_text(header + joined(rows))
+        assert read_table("d.csv", whole=True).text == {0: colours}
+
+
+def test_a_row_that_is_commented_out(here, caplog):
+    pathlib.Path("d.csv").write_text("a,b,y\n#1,2,3\n" + BODY)
+    assert read_table("d.csv").num_rows == N and "(line 2: '#1, 2, 3')" in caplog.text
+    with pytest.raises(DataFileError, match="line 2: it begins with #, but has the cells of a row"):
+        read_table("d.csv", whole=True)
+    pathlib.Path("d.csv").write_text("a,b,y\n" + joined(ROWS[:9]) + "#1,2,3\n" + joined(ROWS[9:]))
+    assert read_table("d.csv").text[0][9] == "#1"
+
+
+@pytest.mark.parametrize(
+    "rows, kept",
+    [
+        ([["1", "2"], ["3", "4"], ["5", "6"], ["Summary", "7"]], 3),
+        ([["2020-01-01", "2"], ["2020-01-02", "4"], ["", "6"], ["Summary", "7"]], 3),
+        ([["1", "2"], ["3", "4"], ["Summary", "7"]], 3),  # too few rows to tell
+        ([["1", "2"], ["3", "4"], ["5", "6"], ["n.d.", "7"]], 4),  # as codes are written
+        ([["1", "2"], ["none yet", "4"], ["5", "6"], ["Summary", "7"]], 4),
+        ([["", "2"], ["", "4"], ["", "6"], ["Summary", "7"]], 4),
+        ([["1", "2"], ["3", "4"], ["5", "6"], ["7", "Summary"]], 4),
+        ([["A1", "2"], ["A2", "4"], ["A3", "6"], ["control", "7"]], 4),
+        ([["ann", "2"], ["bob", "4"], ["cat", "6"], ["Total:", "7"]], 3),
+        ([["ann", "2"], ["total", "4"], ["cat", "6"], ["total", "7"]], 4),
+    ],
+)
+def test_which_last_row_is_no_row(here, rows, kept):
+    pathlib.Path("d.csv").write_text("a,y\n" + joined(rows))
+    assert read_table("d.csv").num_rows == kept
+    assert read_table("d.csv", whole=True).num_rows == len(rows)
+
+
+def test_a_first_row_of_codes_is_no_line_of_units(here):
+    rows = [["M", "M", "1"], *ROWS[:5], ["M", "2", "3"], *ROWS[5:]]
+    pathlib.Path("d.csv").write_text("a,b,y\n" + joined(rows))
+    assert read_table("d.csv").num_rows == N + 2
+    pathlib.Path("d.csv").write_text("a,b,y\nn.d.,n.d.,n.d.\n" + BODY)
+    assert read_table("d.csv", na=["n.d."]).num_rows == N + 1
+    pathlib.Path("d.csv").write_text("n.d.,n.d.,n.d.\n" + BODY)
+    table = read_table("d.csv", na=["n.d."])
+    assert table.num_rows == N + 1 and not table.named
+
+
+# --- columns with forms ---------------------------------------------------------------------------
+
+AROUND = {
+    "no header": ("", "", 0),
+    "a title": ("Stations\na,y\n", "", 1),
+    "a padded title": ("Stations,\na,y\n", "", 1),
+    "units": ("a,y\nsome unit,kg\n", "", 1),
+    "a total": ("a,y\n", "Total,3.5 kg\n", 1),
+    "a source": ("a,y\n", "Source: WHO,\n", 1),
+    "a text": ("a,y\n", "End of file\n", 1),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("name", ZOO)
+def test_cells_with_forms_are_figures(here, caplog, name, around):
+    above, below, said = AROUND[around]
+    cells, numbers, _ = ZOO[name]
+    rows = [[f'"{cell}"', f"{7 * i % 24 - 11.5} kg"] for i, cell in enumerate(cells)]
+    pathlib.Path("d.csv").write_text(above + joined(rows) + below, encoding="utf-8")
+    task = load_task("d.csv")
+    values = task.X if task.raw is None else task.raw.numbers
+    inputs = values[:, 0] * (24 if name.startswith("clocks") and "dots" not in name else 1)
+    np.testing.assert_allclose(inputs, numbers, rtol=1e-12, atol=1e-9)
+    assert caplog.text.count("left out of the table: 1 line") == said
+    assert (task.target_name == "y") == bool(above)
+
+
+# --- with the command -----------------------------------------------------------------------------
+
+
+def test_predict_writes_a_line_for_every_line(here, unplotted, capsys):
+    pathlib.Path("d.csv").write_text(TABLE)
+    run(capsys, "fit", "d.csv", "--missing", "median", *FEW)
+    rows = [["#N/A", *row[1:]] if i in (0, 5, N - 1) else row for i, row in enumerate(ROWS)]
+    for text, count in ((joined(rows), N), (joined(rows) + ",,\n", N + 1)):
+        for header in ("a,b,y\n", "# left\na,b,y\n", ""):
+            pathlib.Path("new.csv").write_text(header + text)
+            out, _ = run(capsys, "predict", "d-fit", "new.csv")
+            assert out.count("\n") == count + 1
+    pathlib.Path("new.csv").write_text("a,b,y\n" + BODY.replace("\n", "\n\n"))
+    out, err = run(capsys, "predict", "d-fit", "new.csv")
+    assert out.count("\n") == N + 1 and "23 blank lines between rows have no prediction" in err
+    pathlib.Path("new.csv").write_text(TABLE + "Total,1,2\n")
+    assert "'Total'" in refused(capsys, "predict", "d-fit", "new.csv")
+
+
+def test_a_blank_line_of_one_column_is_no_prediction_less(here, unplotted, capsys):
+    pathlib.Path("d.csv").write_text("a,y\n" + joined([row[::2] for row in ROWS]))
+    run(capsys, "fit", "d.csv", *FEW)
+    pathlib.Path("new.csv").write_text("a\n1\n\n3\n\n")
+    message = refused(capsys, "predict", "d-fit", "new.csv")
+    assert "1 of the lines of one column are blank; write NA" in message
+    pathlib.Path("new.csv").write_text("a\n1\n3\n\n")
+    assert run(capsys, "predict", "d-fit", "new.csv")[0].count("\n") == 3
+
+
+def test_predictions_are_counted(here, unplotted, capsys, monkeypatch):
+    pathlib.Path("d.csv").write_text(TABLE)
+    run(capsys, "fit", "d.csv", *FEW)
+    whole = fs.cli.fitted.Fitted.inputs
+    monkeypatch.setattr(fs.cli.fitted.Fitted, "inputs", lambda *args: whole(*args)[1:])
+    assert "23 predictions for 24 lines below the header" in refused(
+        capsys, "predict", "d-fit", "d.csv"
+    )
+
+
+CODED = [row[:2] + ["-99.99" if i in (0, 3, 4) else row[2]] for i, row in enumerate(ROWS)]
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_rows_without_a_target_are_left_out_and_predicted(here, unplotted, capsys, search):
+    pathlib.Path("d.csv").write_text("a,b,y\n" + joined(CODED))
+    how = ["--seconds", "0.5"] if search else FEW
+    out, err = run(capsys, "fit", "d.csv", "--na", "-99.99,***", *how)
+    assert "data       21 rows" in out and "far from all other" not in err
+    assert "3 rows without a target (the first in line 2): left out of training" in out
+    assert "without_target.csv" in out.split("wrote")[1]
+    header, *lines = pathlib.Path("d-fit/without_target.csv").read_text().splitlines()
+    assert header.startswith("line,") and [line.split(",")[0] for line in lines] == ["2", "5", "6"]
+    # the codes are kept with the model: the target is missing, and an input is refused
+    out, err = run(capsys, "predict", "d-fit", "d.csv")
+    found, written = (
+        np.array([line.split(",") for line in some], float)
+        for some in (out.splitlines()[1:], lines)
+    )
+    np.testing.assert_allclose(found[[0, 3, 4]], written[:, 1:], rtol=1e-6)
+    assert "RMSE" not in err
+    for code in ("-99.99", "-9.999e1", "***"):
+        pathlib.Path("new.csv").write_text(f"a,b\n1,2\n{code},3\n")
+        assert "line 3, column 'a': the value is missing" in refused(
+            capsys, "predict", "d-fit", "new.csv"
+        )
+    run(capsys, "fit", "d.csv", *FEW)
+    assert not pathlib.Path("d-fit/without_target.csv").exists()
+
+
+def test_rows_without_a_target_of_an_array_and_of_classes(here, unplotted, capsys):
+    y = np.where(np.arange(N) % 4 == 1, np.nan, NUMBERS[:, 2])
+    np.savez("d.npz", X=NUMBERS[:, :2], y=y)
+    run(capsys, "fit", "d.npz", *FEW)
+    written = pathlib.Path("d-fit/without_target.csv").read_text().splitlines()
+    assert written[0] == "row,mean,sd" and [w.split(",")[0] for w in written[1:]] == [
+        str(i) for i in range(1, N, 4)
+    ]
+    classes = [row[:2] + ["" if i % 4 == 1 else "odd,even".split(",")[i % 2]] for i, row in
+               enumerate(ROWS)]  # fmt: skip
+    with gzip.open("c.csv.gz", "wt") as file:
+        file.write("a,b,y\n" + joined(classes))
+    task = load_task("c.csv.gz")
+    assert task.classes == ["even", "odd"] and task.X.shape == (18, 2)
+    assert task.untargeted.line_numbers() == list(range(3, N + 2, 4))
+
+
+def test_inputs_can_be_missing_where_the_target_is(here, unplotted, capsys):
+    pathlib.Path("d.csv").write_text(TABLE + "7,,\n")
+    out, _ = run(capsys, "fit", "d.csv", *FEW)
+    assert "the rows without a target are not predicted: d.csv, line 26, column 'b'" in out
+    assert not pathlib.Path("d-fit/without_target.csv").exists()
+
+
+def test_a_mask_and_a_target_file_count_all_rows(here):
+    pathlib.Path("d.csv").write_text("a,b,y\n" + joined(CODED))
+    pathlib.Path("mask.csv").write_text("".join(f"{int(i in (3, 5, 6))}\n" for i in range(N)))
+    task = split(load_task("d.csv", file_format=FileFormat(na=("-99.99",))), mask="mask.csv:0")
+    kept = [i for i in range(N) if i not in (0, 3, 4)]
+    np.testing.assert_array_equal(task.X, NUMBERS[kept, :2])
+    assert np.flatnonzero(task.test).tolist() == [kept.index(5), kept.index(6)]
+    pathlib.Path("y.csv").write_text("y\n" + "".join(f"{row[2]}\n" for row in CODED))
+    pathlib.Path("x.csv").write_text("a,b\n" + joined(row[:2] for row in ROWS) + ",\n")
+    with pytest.raises(DataFileError, match="24 rows, but x.csv has 25"):
+        load_task("x.csv", target_file="y.csv")
