@@ -16,6 +16,7 @@ from support.columns_zoo import ZOO
 import fastsvgp as fs
 from fastsvgp.cli.data.tables import read_table
 from fastsvgp.cli.data.task import FileFormat, load_task, split
+from fastsvgp.cli.errors import UsageError
 from fastsvgp.errors import DataFileError
 
 N = 24
@@ -95,6 +96,10 @@ FORMS = {
     "a comment at the end": Form(TABLE + "# end\n", "1 line of comments (line 26: '# end')", 0),
     "comments between rows": Form(
         "a,b,y\n" + joined(ROWS[:9]) + "# batch 2\n" + joined(ROWS[9:]), "'# batch 2'", 0
+    ),
+    "names on each page": Form(
+        "a,b,y\n" + joined(ROWS[:9]) + "a,b,y\n" + joined(ROWS[9:]),
+        "1 line of names (line 11: 'a, b, y')", N + 1,
     ),
     "lines of delimiters": Form(TABLE + ",,\n,,\n", "2 lines of delimiters (line 26: no", N + 2),
     # beside the rows
@@ -184,6 +189,7 @@ def test_lines_that_may_be_rows_are_never_left_out(here, text, message):
     "first, below, named",
     [
         ("a,1990,1991,1992", "x,1,2,3", True),
+        ("a,1990,1991,1992,", "x,1,2,3,", True),
         ("World,,,\na,1990,1991,1992", "x,1,2,3", True),
         ("1990,1995,2000", "1,2,3", True),
         ("2000,1995,1990", "1,2,3", True),
@@ -209,6 +215,25 @@ def test_lines_before_a_line_of_words_are_rows_unless_padded(here):
     for above, count in (("1,2,\n", N), ("1,2,3\n", N + 2), ("a,b,y\n1,2,\n", N + 2)):
         pathlib.Path("d.csv").write_text(above + "c,d,e\n" + BODY)
         assert read_table("d.csv").num_rows == count
+
+
+def test_digits_with_underscores_are_names(here):
+    names = [f"6_{i:02}" for i in range(N)]
+    rows = [[name, *row] for name, row in zip(names, ROWS, strict=True)]
+    pathlib.Path("d.csv").write_text("site,1_0,4_00060,y\n5s,4n,5n,3n\n" + joined(rows))
+    table = read_table("d.csv")
+    assert table.text == {0: names} and table.names == ["site", "1_0", "4_00060", "y"]
+    assert table.index_of("1_0", "--target") == 1
+    with pytest.raises(UsageError, match="no column '0_1'"):
+        table.index_of("0_1", "--target")
+
+
+@pytest.mark.parametrize("gap, width", [("   ", 5), (" ", 2)])
+def test_columns_of_numbers_beside_a_tab(here, gap, width):
+    rows = [[gap.join([f"{10 + i}", *row]), f'"car no {i}"'] for i, row in enumerate(ROWS)]
+    pathlib.Path("d.txt").write_text(joined(rows, "\t"))
+    table = read_table("d.txt", header="no")
+    assert table.num_columns == width and table.text[width - 1] == [f"car no {i}" for i in range(N)]
 
 
 @pytest.mark.parametrize("place", [0, 1, N - 1])

@@ -19,7 +19,7 @@ def read_rows(source, layout, whole):
 
     whole : whether a line that is no row is an error
     """
-    rows, lines, empty, comments, odd = [], [], [], [], []
+    rows, lines, empty, comments, names, odd = [], [], [], [], [], []
     for line, cells in lines_of(source, layout):
         row = layout.row(cells)
         if row is None:
@@ -30,6 +30,9 @@ def read_rows(source, layout, whole):
             raise _ragged(source, layout, lines, *odd[0])
         if len(cells) > 1 and not any(cells) and not whole:
             empty.append((line, cells))
+            continue
+        if row == layout.header and not whole:
+            names.append((line, cells))
             continue
         rows.append(row)
         lines.append(line)
@@ -44,6 +47,7 @@ def read_rows(source, layout, whole):
     while not whole and len(rows) > FEW and _is_footer(rows):
         odd.insert(0, (lines.pop(), rows.pop()))
     left_out = [("below the table", odd), ("of delimiters", empty), ("of comments", comments)]
+    left_out.append(("of names", names))
     return rows, lines, left_out
 
 

@@ -15,7 +15,10 @@ def number_of(cell):
     """Return the number of a cell; None if it is none.
 
     A typographic minus, and Fortran's exponents of double precision (1.2D+03), are understood.
+    Digits with underscores are names, although Python reads them.
     """
+    if "_" in cell:
+        return None
     try:
         return float(cell)
     except ValueError:

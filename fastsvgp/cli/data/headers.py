@@ -67,7 +67,7 @@ def years(first, below, following):
         and steps != {0}
         and not any(_is_year(row[j]) for row in following for j in at)
         and not any(
-            cell in column
+            cell and cell in column
             for cell, column in zip(first, zip(*following, strict=True), strict=False)
         )
     )

@@ -15,6 +15,7 @@ DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space":
 # lines looked at, without comments: at least, at most, and characters in between
 HEAD = 60, 1000, 200_000
 SOME = 20  # rows that decide whether the cells of a column have a form
+ALIGNED = re.compile(r"[-+.\d]+  +[-+.\d]")  # numbers in columns, in one cell
 DRAWN = re.compile(r"[\s|+=:_-]*(---|===|___|:-)[\s|+=:_-]*")  # such as |---|---|
 
 
@@ -90,6 +91,8 @@ def delimiter_of(delimiter, head):
         # one name above cells of several words, or above dates with times
         if candidate is None and len(lines[0]) == 1 and not all(map(is_number, rows[-1])):
             return 0
+        if candidate is not None:
+            rows = [cells for cells in rows if not any(map(ALIGNED.match, cells))]
         return len(rows) if width > 1 else 0
 
     # ties go to the first: a tab or semicolon beats commas inside cells

@@ -8,6 +8,7 @@ import difflib
 import itertools
 import logging
 import os
+import re
 import zlib
 from dataclasses import dataclass, field, replace
 
@@ -67,9 +68,7 @@ class Table:
                 f"{option}: {self.path} has {len(matching)} columns named {column!r}; give an"
                 " index, counted from 0"
             )
-        try:
-            index = int(column)
-        except ValueError:
+        if not re.fullmatch(r"[+-]?\d+", column.strip()):
             close = difflib.get_close_matches(column, self.names, n=1)
             hint = f"; did you mean {close[0]!r}?" if close and self.named else ""
             kind = (
@@ -77,9 +76,8 @@ class Table:
                 if self.named
                 else f"no header, columns 0 to {self.num_columns - 1}"
             )
-            raise UsageError(
-                f"{option}: no column {column!r} in {self.path} ({kind}){hint}"
-            ) from None
+            raise UsageError(f"{option}: no column {column!r} in {self.path} ({kind}){hint}")
+        index = int(column)
         if not -self.num_columns <= index < self.num_columns:
             raise UsageError(
                 f"{option}: no column {index} in {self.path}; its columns are 0 to"
@@ -389,11 +387,8 @@ def _numbers(rows):
     columns = [list(cells) for cells in zip(*rows, strict=True)]
     numbers, text = np.full((len(rows), len(columns)), np.nan), {}
     for j, cells in enumerate(columns):
-        try:
-            numbers[:, j] = np.array(cells, dtype=np.float64)
-        except ValueError:
-            if any(map(is_name, cells)):
-                text[j] = cells
-            else:
-                numbers[:, j] = [np.nan if is_missing(cell) else number_of(cell) for cell in cells]
+        if any(map(is_name, cells)):
+            text[j] = cells
+        else:
+            numbers[:, j] = [np.nan if is_missing(cell) else number_of(cell) for cell in cells]
     return numbers, text

@@ -366,7 +366,7 @@ def _read_mask(argument, targeted):
             f"--test-mask: {path} has {table.num_rows} rows, but the data have {len(targeted)}"
         )
     wrong = next(
-        (value for value in values.tolist() if number_of(value) not in (0, 1)),
+        (value for value in values.tolist() if number_of(str(value)) not in (0, 1)),
         None,
     )
     if wrong is not None:
