@@ -181,6 +181,8 @@ def test_advice_about_text_among_numbers_names_the_option(here, capsys, rng):
     assert "38 cells are numbers, but '***' is not" in message
     (here / "d.csv").write_text("a,y\n" + "".join(rows).replace("***", "9*"))
     assert "correct such cells, empty them and give" in refused(capsys, "fit", "d.csv", *FEW)
+    message = refused(capsys, "fit", "d.csv", "--target", "a", *FEW)
+    assert "correct cells like this one, empty them, or choose another --target" in message
     for marks, many in ((["n.d.", "--", "*"], False), (["n.d.", "--", "*", "M"], True)):
         cells = marks + [f"{i * i % 17 + 0.5}" for i in range(36)]
         (here / "d.csv").write_text("a,y\n" + "".join(f"{c},{i}.5\n" for i, c in enumerate(cells)))

@@ -250,6 +250,32 @@ def test_plain_numbers_of_another_font_and_language_are_numbers(here):
     np.testing.assert_array_equal(task.X[[0, -1]], [[-1.5, 1500], [2, -0.05]])
 
 
+@pytest.mark.parametrize(
+    "other, cells, numbers",
+    [
+        ("3,5", ["93.841", "512", "1.250"], [93841, 512, 1250]),
+        ("3,5", ["-93.841", "", "0"], [-93841, np.nan, 0]),
+        ("3,5", ["1,234", "2,5", "3"], [1.234, 2.5, 3]),
+        ("3,5", ["1,234", "12,345", "9"], [1.234, 12.345, 9]),
+        ("3,5", ["93.841", "512", "0.250"], [93.841, 512, 0.25]),
+        ("3,5", ["93.841", "512", "1.25"], [93.841, 512, 1.25]),
+        ("3,5", ["93.841", "512", "1.5e3"], [93.841, 512, 1500]),
+        ("3", ["93.841", "512", "1.250"], [93.841, 512, 1.25]),
+        ("3,500", ["93.841", "512", "1.250"], [93.841, 512, 1.25]),
+        ("3,500", ["1,234", "12,345", "9"], [1234, 12345, 9]),
+        ("red", ["93.841", "512", "1.250"], [93.841, 512, 1.25]),
+    ],
+)
+def test_the_decimal_mark_of_other_columns(here, other, cells, numbers):
+    rows = [[cell, other, other if i else "4"] for i, cell in enumerate(cells * 4)]
+    write_rows("d.csv", ["a", "b", "y"], rows)
+    task = split(load_task("d.csv", ignore=["b"], missing="median"), fraction=0)
+    filled = np.where(np.isnan(numbers), np.nanmedian(numbers), numbers)
+    np.testing.assert_allclose(task.X[:3, 0], filled, rtol=1e-12)
+    table = read_table(write_rows("new.csv", ["a"], [[cells[0]]]), whole=True)
+    np.testing.assert_allclose(task.encoding.read(table, [0])[0, 0], numbers[0], rtol=1e-12)
+
+
 # --- text -----------------------------------------------------------------------------------------
 
 

@@ -120,13 +120,13 @@ def _instead(odd, cells, name, optional):
     different = list(dict.fromkeys(cell for cell, one in zip(cells, odd, strict=True) if one))
     marks = (
         f"give --na {shlex.quote(','.join(different))} --missing median if they mark missing values"
-        if len(different) <= CODES and all(map(_can_be_code, different))
+        if len(different) <= CODES and all(map(can_be_code, different))
         else "empty them and give --missing median"
     )
     return f", {marks}, or leave out the column with --ignore {name}"
 
 
-def _can_be_code(cell):
+def can_be_code(cell):
     return is_number(cell) or not any(letter.isdigit() or letter == "," for letter in cell)
 
 
@@ -161,7 +161,7 @@ def _choose_text(table, i, kinds):
     present = [cell for cell in table.text[i] if not is_missing(cell)]
     levels = set(present)
     repeated = 2 * len(levels) <= len(present)
-    form, odd = forms.find(present)
+    form, odd = table.form_of(i)
     if form is None:
         kinds.text |= {i} if repeated else set()
         return repeated

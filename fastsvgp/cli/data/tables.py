@@ -17,12 +17,14 @@ import numpy as np
 from ... import DataFileError
 from ...recipes.scaling import LARGEST
 from ..errors import UsageError, shown
-from . import arrays
+from . import arrays, forms
 from .body import note_left_out, read_rows
 from .cells import Codes, is_missing, is_name, number_of
 from .layout import Layout, delimiter_of, head_of, is_comment, layout_of, lines_of
 from .source import Source
 
+COMMAS = "1.234,5"  # the form of numbers with decimal commas
+GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})*|0")  # digits in groups of three
 log = logging.getLogger("fastsvgp")
 
 
@@ -35,7 +37,8 @@ class Table:
     ``named``: whether the column names come from the file. ``target`` is the ``y`` of an npz file,
     or None. ``lines`` are the lines of the rows, or their numbers in an array; None if they are all
     of the file. ``image_shape`` is (H, W, C) if the rows are images, from an array (N, H, W) or
-    (N, H, W, C), with pixels row by row and channels last.
+    (N, H, W, C), with pixels row by row and channels last. ``commas``: whether decimals are written
+    with a comma.
     """
 
     path: str
@@ -49,6 +52,7 @@ class Table:
     source: Source | None = None
     image_shape: tuple | None = None
     forms: dict = field(default_factory=dict)
+    commas: bool = False
 
     @property
     def num_rows(self):
@@ -182,6 +186,16 @@ class Table:
         if codes and form is not None and form.kind == "number":
             return [None if cell and form.number(cell) in codes else cell for cell in cells]
         return cells
+
+    def form_of(self, column):
+        """Return ``(form, odd)`` of a column of text, as ``forms.find`` does.
+
+        If numbers with either decimal mark fit, they have that of the other columns.
+        """
+        form, odd = forms.find(self.text[column])
+        if self.commas and form is not None and form.other == COMMAS:
+            form = replace(form, name=COMMAS, other=form.name)
+        return form, odd
 
     def read_as(self, column, form):
         """Read a column of text as numbers of a ``Form``, if all cells that are there have it."""
@@ -339,12 +353,14 @@ def _read_text(source, delimiter, header, skip, codes, whole):
         if numbers.shape[1] != layout.width:
             raise ValueError("ragged")
         numbers, lines, text, left_out = codes.holes(numbers[:, layout.columns]), None, {}, []
+        commas = False
     except ValueError as error:
         if isinstance(error, (DataFileError, UnicodeDecodeError)):
             raise
         rows, lines, left_out = read_rows(source, layout, whole)
         rows = _without_empty_columns(layout, rows, whole)
         numbers, text = _numbers(rows)
+        commas = not whole and _set_apart_groups(rows, numbers, text)
     note_left_out(path, layout, left_out)
     names = layout.header
     names = (
@@ -352,7 +368,10 @@ def _read_text(source, delimiter, header, skip, codes, whole):
         if names
         else [f"x{i}" for i in range(numbers.shape[1])]
     )
-    return Table(path, names, layout.header is not None, numbers, text, None, lines, layout, source)
+    return Table(
+        *(path, names, layout.header is not None, numbers, text, None, lines, layout, source),
+        commas=commas,
+    )
 
 
 def _nonempty(path, file):
@@ -380,6 +399,27 @@ def _without_empty_columns(layout, rows, whole):
         return rows
     layout.columns = [layout.columns[j] for j in kept]
     return [[row[j] for j in kept] for row in rows]
+
+
+def _set_apart_groups(rows, numbers, text):
+    """Return whether decimals are written with a comma; move numbers of thousands to ``text``.
+
+    A column shows it, unless a point in another one does not group three digits.
+    """
+    found = (forms.find(cells[: forms.SAMPLE]) for cells in text.values())
+    if all(odd or form is None or form.name != COMMAS for form, odd in found):
+        return False
+    points = {
+        j: list(cells)
+        for j, cells in enumerate(zip(*rows, strict=True))
+        if j not in text and any("." in cell for cell in cells if not is_missing(cell))
+    }
+    cells = [cell for cells in points.values() for cell in cells if not is_missing(cell)]
+    if not all(map(GROUPED.fullmatch, cells)):
+        return False
+    numbers[:, list(points)] = np.nan
+    text |= points
+    return True
 
 
 def _numbers(rows):

@@ -7,7 +7,6 @@ import numpy as np
 
 from ... import DataFileError
 from ..errors import UsageError, shown
-from . import forms
 from .cells import is_missing
 
 log = logging.getLogger("fastsvgp")
@@ -122,7 +121,7 @@ def values_of(table, positions):
 
 def _read_units(table, i):
     """Read a target of text as numbers if all its cells are numbers with a unit; this is logged."""
-    form, odd = forms.find(table.text[i]) if i in table.text else (None, None)
+    form, odd = table.form_of(i) if i in table.text else (None, None)
     if form is not None and form.kind == "number" and odd is None:
         table.read_as(i, form)
         log.warning("the target %r is read as numbers (%s)", table.names[i], form)

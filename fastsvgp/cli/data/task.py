@@ -296,9 +296,10 @@ def _instead_of_classes(values):
         return f"{kind}choose another --target"
     if odd is None:
         return "its text cells are numbers: store it as numbers"
+    mark = f"give --na {shlex.quote(odd)} if it marks missing values"
     return (
         f"{np.isfinite(form.numbers(values.tolist())).sum()} cells are numbers, but {odd!r} is not:"
-        f" correct cells like this one, give --na {shlex.quote(odd)} if it marks missing values, or"
+        f" correct cells like this one, {mark if reading.can_be_code(odd) else 'empty them'}, or"
         " choose another --target"
     )
 
