@@ -270,20 +270,29 @@ def test_a_row_that_is_commented_out(here, caplog):
 @pytest.mark.parametrize(
     "rows, kept",
     [
-        ([["1", "2"], ["3", "4"], ["5", "6"], ["Summary", "7"]], 3),
-        ([["2020-01-01", "2"], ["2020-01-02", "4"], ["", "6"], ["Summary", "7"]], 3),
-        ([["1", "2"], ["3", "4"], ["Summary", "7"]], 3),  # too few rows to tell
-        ([["1", "2"], ["3", "4"], ["5", "6"], ["n.d.", "7"]], 4),  # as codes are written
-        ([["1", "2"], ["none yet", "4"], ["5", "6"], ["Summary", "7"]], 4),
-        ([["", "2"], ["", "4"], ["", "6"], ["Summary", "7"]], 4),
-        ([["1", "2"], ["3", "4"], ["5", "6"], ["7", "Summary"]], 4),
-        ([["A1", "2"], ["A2", "4"], ["A3", "6"], ["control", "7"]], 4),
-        ([["ann", "2"], ["bob", "4"], ["cat", "6"], ["Total:", "7"]], 3),
-        ([["ann", "2"], ["total", "4"], ["cat", "6"], ["total", "7"]], 4),
+        ("1,2 3,4 5,6 Summary,7", 3),
+        ("2020-01-01,2 2020-01-02,4 ,6 Summary,7", 3),
+        ("1,2 3,4 Summary,7", 3),  # too few rows to tell
+        ("1,2 3,4 5,6 n.d.,7", 4),  # as codes are written
+        ("1,2 none_yet,4 5,6 Summary,7", 4),
+        (",2 ,4 ,6 Summary,7", 4),
+        ("1,2 3,4 5,6 7,Summary", 4),
+        ("A1,2 A2,4 A3,6 control,7", 4),
+        ("ann,2 bob,4 cat,6 Total:,7", 3),
+        ("ann,2 total,4 cat,6 total,7", 4),
+        # text alone in a row
+        ("ann,2,1 bob,4,1 cat,6,1 Data:_WHO,,", 3),
+        ("ann,2,1 bob,4,1 cat,6,1 ,see_note,", 3),
+        ("ann,2,1 bob,4,1 cat,6,1 ann,,", 4),
+        ("ann,2,1 bob,4,1 cat,6,1 dora,1,", 4),
+        ("ann,2,1 bob,4,1 cat,6,1 9,,", 4),
+        ("ann,2 bob,4 cat,6 dora,", 4),
+        ("1,2,1 3,4,1 5,6,1 Total,7, *_late,,", 3),
     ],
 )
 def test_which_last_row_is_no_row(here, rows, kept):
-    pathlib.Path("d.csv").write_text("a,y\n" + joined(rows))
+    rows = [row.replace("_", " ").split(",") for row in rows.split(" ")]
+    pathlib.Path("d.csv").write_text("a,b,y\n"[-2 * len(rows[0]) :] + joined(rows))
     assert read_table("d.csv").num_rows == kept
     assert read_table("d.csv", whole=True).num_rows == len(rows)
 

@@ -54,7 +54,8 @@ def read_rows(source, layout, whole):
 def _is_footer(rows):
     """Whether the last row is no row of the table, such as its total.
 
-    Its first cell is a word where all other rows have figures or none, or alone says total.
+    Its first cell is a word where all other rows have figures or none, or alone says total; or it
+    is the only cell of three and more, and occurs in no other row.
     """
     j = next((j for j, cell in enumerate(rows[-1]) if cell), 0)
     cell = rows[-1][j]
@@ -62,8 +63,9 @@ def _is_footer(rows):
         return False
     above = [row[j] for row in rows[:-1] if not is_missing(row[j])]
     total = cell.lower().rstrip(":") in TOTALS and cell not in above
+    alone = len(rows[-1]) > 2 and "".join(rows[-1]) == cell and cell not in above
     figures = bool(above) and all(map(is_figure, above)) or _have_form(above, cell)
-    return total or figures and WORD.search(cell) is not None
+    return total or (alone or figures) and WORD.search(cell) is not None
 
 
 def _have_form(above, cell):
