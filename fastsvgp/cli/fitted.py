@@ -380,7 +380,7 @@ class Fitted:
     def read_targets(self, table, target):
         """Read cells of the targets as ``fit`` did; ``target``: as from ``find_columns``."""
         for i, form in zip(listed(target), self.columns.get("target_forms", ()), strict=False):
-            if form is not None and i in table.text:
+            if form is not None and table.layout is not None:
                 table.read_as(i, Form(**form))
 
     def find_second(self, table):

@@ -198,14 +198,14 @@ class Table:
         return form, odd
 
     def read_as(self, column, form):
-        """Read a column of text as numbers of a ``Form``, if all cells that are there have it."""
+        """Read a column of a text file as numbers of a ``Form``, if all cells there have it."""
         cells = self.present(column, form)
         values = form.numbers(cells)
         if not any(
             value != value and cell is not None for value, cell in zip(values, cells, strict=True)
         ):
             self.numbers[:, column], self.forms[column] = values, form
-            del self.text[column]
+            self.text.pop(column, None)
 
     def first_text(self, column):
         """Return the first cell of a text column that is not a number, and its place."""
