@@ -124,6 +124,7 @@ FORMS = {
     "a database": Form(
         " a | b | y\n---+---+---\n" + joined(ROWS, " | ") + "(24 rows)\n", "'(24 rows)'", False
     ),
+    "single quotes": Form("'a','b','y'\n" + joined(ROWS, "','", "'", "'"), None),
     # encodings
     "utf-16": Form(TABLE, None, encoding="utf-16"),
     "Windows-1252": Form(

@@ -163,6 +163,12 @@ def test_text_columns_are_named_with_what_to_do(write):
         table.inputs([0, 1, 2])
 
 
+def test_advice_quotes_names_for_the_shell(write):
+    table = read_table(write("name,the size\nann,large one\nbob,small\n"))
+    with pytest.raises(UsageError, match="--ignore 'name,the size'$"):
+        table.inputs([0, 1])
+
+
 def test_columns_by_name_and_index(write):
     table = read_table(write("a,b,b\n1,2,3\n4,5,6\n"))
     assert [table.index_of(c, "--target") for c in ("a", "0", "-1")] == [0, 0, 2]
@@ -320,3 +326,9 @@ def test_each_rule_on_headers_decides_its_example(rule, tmp_path, caplog):
     path.write_text("\n".join(rule.example) + "\n")
     assert read_table(path).named is rule.names
     assert ("is read as" in caplog.text) is rule.ambiguous
+
+
+@pytest.mark.parametrize("index, named", [(["7"], True), ([""], False), (["7", "", ""], False)])
+def test_the_header_of_pandas_without_names(write, index, named):
+    rows = [f"{index[i % len(index)]},{i},2,{i * i}\n" for i in range(9)]
+    assert read_table(write(",0,1,2\n" + "".join(rows))).named == named

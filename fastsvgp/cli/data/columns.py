@@ -6,6 +6,7 @@ the same way.
 """
 
 import logging
+import shlex
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
@@ -255,7 +256,7 @@ def _check_some(name, present, num_rows):
     if not len(present):
         raise UsageError(
             f"--missing median: column {name!r} is missing in all {num_rows} training rows; leave"
-            f" it out with --ignore {name}"
+            f" it out with --ignore {shlex.quote(name)}"
         )
 
 
@@ -267,7 +268,7 @@ def _note_many(name, counts):
         log.warning(
             "text column %r has %d levels in the training rows: the %d most frequent have an input"
             " each, the others share the input %s; --ignore %s leaves it out",
-            *(name, len(counts), LEVELS, OTHER, name),
+            *(name, len(counts), LEVELS, OTHER, shlex.quote(name)),
         )
 
 

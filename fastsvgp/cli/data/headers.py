@@ -2,8 +2,8 @@
 
 It is a header if all cells are text, or if some are above a number in the next row, but not if all
 cells occur again in their columns. The counts 0, 1, 2... are names written by pandas, but data if
-all following numbers are whole as well. Years in a row, such as 1990, 1991, 1992, are names unless
-the numbers below are years.
+all following numbers are whole as well, unless an empty cell is above the index of pandas. Years in
+a row, such as 1990, 1991, 1992, are names unless the numbers below are years.
 """
 
 import logging
@@ -48,6 +48,10 @@ def _names_and_empty_cells(first, below, following):
 
 def _counts(first, below, following):
     return len(first) > 2 and first == [str(i) for i in range(len(first))]
+
+
+def _counts_beside_an_index(first, below, following):
+    return not first[0] and all(row[0] for row in following) and _counts(first[1:], None, None)
 
 
 def _counts_above_fractions(first, below, following):
@@ -102,6 +106,7 @@ HEADER_RULES = (
     HeaderRule(_some_name_above_a_number, True, True, ("a,2020", "1,2")),
     HeaderRule(_names_and_empty_cells, True, True, ("a,", "x,2")),
     HeaderRule(_counts_above_fractions, True, True, ("0,1,2", "0.5,1,2")),
+    HeaderRule(_counts_beside_an_index, True, True, (",0,1,2", "0,5,1,2")),
     HeaderRule(_counts, False, True, ("0,1,2", "5,1,2")),
     HeaderRule(years, True, True, ("a,1990,1991,1992", "x,1,2,3")),
     HeaderRule(_anything, False, False, ("1,2", "3,4")),

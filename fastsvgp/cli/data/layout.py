@@ -124,8 +124,13 @@ def split_lines(lines, delimiter):
     start = 1
     for cells in reader:
         if cells and not (len(cells) == 1 and not cells[0].strip()):
-            yield start, [cell.strip() for cell in cells]
+            yield start, [_unquoted(cell.strip()) for cell in cells]
         start = reader.line_num + 1
+
+
+def _unquoted(cell):
+    """Return a cell without single quotes around it."""
+    return cell[1:-1] if len(cell) > 1 and cell[0] == cell[-1] == "'" else cell
 
 
 def _words(line):

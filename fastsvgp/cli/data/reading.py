@@ -123,7 +123,7 @@ def _instead(odd, cells, name, optional):
         if len(different) <= CODES and all(map(can_be_code, different))
         else "empty them and give --missing median"
     )
-    return f", {marks}, or leave out the column with --ignore {name}"
+    return f", {marks}, or leave out the column with --ignore {shlex.quote(name)}"
 
 
 def can_be_code(cell):

@@ -9,6 +9,7 @@ import itertools
 import logging
 import os
 import re
+import shlex
 import zlib
 from dataclasses import dataclass, field, replace
 
@@ -146,7 +147,7 @@ class Table:
                 f"{self.names[i]!r} ({cell!r}, {place})" for i, (cell, place) in pairs[:6]
             )
             more = f" and {len(texts) - 6} more" if len(texts) > 6 else ""
-            ignored = ",".join(self.names[i] for i in texts[:6])
+            ignored = shlex.quote(",".join(self.names[i] for i in texts[:6]))
             todo = "write them as numbers" + (
                 f", or leave them out with --ignore {ignored}" if optional else ""
             )
