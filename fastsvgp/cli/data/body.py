@@ -11,6 +11,7 @@ from .layout import is_comment, lines_of, ragged
 log = logging.getLogger("fastsvgp")
 FEW = 3  # rows above a footer, at least
 WORD = re.compile(r"[^\W\d_]{3}")  # codes of missing values are shorter, or have no letters
+BELOW, EMPTY, COMMENTS, NAMES = "below the table", "of delimiters", "of comments", "of names"
 TOTALS = set("total totals subtotal sum mean average median min max sd std se".split())
 
 
@@ -19,23 +20,18 @@ def read_rows(source, layout, whole):
 
     whole : whether a line that is no row is an error
     """
-    rows, lines, empty, comments, names, odd = [], [], [], [], [], []
+    rows, lines, found = [], [], {what: [] for what in (BELOW, EMPTY, COMMENTS, NAMES)}
+    odd = found[BELOW]
     for line, cells in lines_of(source, layout):
         row = layout.row(cells)
-        if row is None:
-            comment = is_comment(cells) and not whole
-            (comments if comment else odd).append((line, cells))
-            continue
-        if odd:
+        what = _no_row(layout, cells, row, whole)
+        if odd and row is not None:
             raise _ragged(source, layout, lines, *odd[0])
-        if len(cells) > 1 and not any(cells) and not whole:
-            empty.append((line, cells))
-            continue
-        if row == layout.header and not whole:
-            names.append((line, cells))
-            continue
-        rows.append(row)
-        lines.append(line)
+        if what is None:
+            rows.append(row)
+            lines.append(line)
+        else:
+            found[what].append((line, cells))
     of_text = odd and 2 * sum(is_word(row[0]) for row in rows) > len(rows)
     for line, cells in odd:
         text = is_word(next(filter(None, cells), ""))
@@ -46,9 +42,18 @@ def read_rows(source, layout, whole):
         raise DataFileError(f"{name} no rows of data")
     while not whole and len(rows) > FEW and _is_footer(rows):
         odd.insert(0, (lines.pop(), rows.pop()))
-    left_out = [("below the table", odd), ("of delimiters", empty), ("of comments", comments)]
-    left_out.append(("of names", names))
-    return rows, lines, left_out
+    return rows, lines, list(found.items())
+
+
+def _no_row(layout, cells, row, whole):
+    """Return what a line is that is no row of the table, else None."""
+    if row is None:
+        return COMMENTS if is_comment(cells) and not whole else BELOW
+    if whole:
+        return None
+    if len(cells) > 1 and not any(cells):
+        return EMPTY
+    return NAMES if row == layout.header else None
 
 
 def _is_footer(rows):
