@@ -302,6 +302,41 @@ def test_cells_with_forms_are_figures(here, caplog, name, around):
     assert (task.target_name == "y") == bool(above)
 
 
+@pytest.mark.parametrize("name", ZOO)
+def test_a_first_row_of_forms_and_words_is_a_row(here, caplog, name):
+    rows = [[f'"{cell}"', ["red", "blue"][i % 2]] for i, cell in enumerate(ZOO[name][0])]
+    for above in ("", "a,y\n"):
+        pathlib.Path("d.csv").write_text(above + joined(rows), encoding="utf-8")
+        table = read_table("d.csv")
+        assert table.named == bool(above) and table.num_rows == len(rows) and not caplog.records
+
+
+@pytest.mark.parametrize(
+    "name, inputs",
+    [
+        ("ISO with an offset", 2),
+        ("clocks with seconds", 2),
+        ("names of months", 2),
+        ("days and hours", 1),
+    ],
+)
+def test_names_of_rows_that_are_times_are_an_input(here, caplog, name, inputs):
+    cells = [*dict.fromkeys(ZOO[name][0])][:N]
+    rows = [[f'"{cell}"', *row[1:]] for cell, row in zip(cells, ROWS, strict=True)]
+    pathlib.Path("d.csv").write_text("a,y\n" + joined(rows), encoding="utf-8")
+    task = load_task("d.csv")
+    assert task.input_names == ["column 0", "a"][-inputs:]
+    assert ("the names of rows" in caplog.text) == (inputs == 1)
+
+
+def test_dates_above_other_forms_are_names(here):
+    days = [f"2023-01-{j:02}" for j in range(1, 4)]
+    for unit in ("", " mm"):
+        rows = [["c", *(cell + unit for cell in row)] for row in ROWS]
+        pathlib.Path("d.csv").write_text(joined([["id", *days], *rows]))
+        assert read_table("d.csv").names == ["id", *days]
+
+
 # --- with the command -----------------------------------------------------------------------------
 
 
