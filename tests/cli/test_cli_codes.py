@@ -170,6 +170,12 @@ def test_codes_are_kept_with_the_model(here, unplotted, capsys, rng):
     assert fs.load_with_extra("d-fit/model.npz")[1]["command_line"]["format"] == 3
 
 
+def test_an_infinity_among_classes_is_a_class(here):
+    rows = [f"{i}.5,{i % 5}\n" for i in range(40)]
+    (here / "d.csv").write_text("a,y\n" + "".join(rows) + "1,1e400\n2,x\n")
+    assert load_task("d.csv").classes == ["0", "1", "1e400", *"234x"]
+
+
 def test_advice_about_text_among_numbers_names_the_option(here, capsys, rng):
     rows = [f"{'***' if i in (4, 9) else i * i % 17 + 0.5},{i}.5\n" for i in range(40)]
     (here / "d.csv").write_text("a,y\n" + "".join(rows))

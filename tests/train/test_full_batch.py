@@ -213,7 +213,7 @@ def test_line_search_backtracks_from_points_without_a_bound(rng, monkeypatch, ca
         return real(model, *args, jitter=jitter, **kwargs)
 
     monkeypatch.setattr(lbfgs, "collapsed_bound_and_grad", walled)
-    with caplog.at_level(logging.WARNING, "fastsvgp"):
+    with caplog.at_level(logging.INFO, "fastsvgp"):
         got, info = fs.fit(model, X, Y, steps=60)
     assert "comes back" in caplog.text
     assert 0.1 <= got.noise_variance < 0.2 and (np.diff(info.values) >= 0).all()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ... import DataFileError
 from ..errors import UsageError, shown
 from . import forms
-from .cells import Codes, is_figure, is_missing, is_number, is_word
+from .cells import Codes, is_figure, is_missing, is_name, is_number, is_word
 from .headers import is_header, years
 
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
@@ -177,9 +177,8 @@ class _Top:
         self.plain = [codes.blank(row) for row in self.rows if row and not is_comment(row)]
         self.later = self.plain[len(self.plain) // 2 :]
         plain = [j for j in range(width) if self._of_figures(j)]
-        others = {j: self._form(j) for j in range(width) if j not in plain}
-        self.forms = {j: form for j, form in others.items() if form is not None}
-        self.figures = sorted([*plain, *self.forms])
+        self.forms = {j: form for j in range(width) if (form := self._form(j)) is not None}
+        self.figures = sorted({*plain, *self.forms})
         self.later = [self._seen(row) for row in self.later]
         for k, row in enumerate(self.rows):
             # below a name, text such as #ff0000 is no comment
@@ -193,7 +192,8 @@ class _Top:
         return bool(present) and 2 * sum(map(is_figure, present)) >= len(present)
 
     def _form(self, j):
-        return forms.find([row[j] for row in self.later[:SOME]])[0]
+        cells = [row[j] for row in self.later[:SOME]]
+        return forms.find(cells)[0] if any(map(is_name, cells)) else None
 
     def _seen(self, row):
         """Return cells, with numbers for those that have the form of their column."""
@@ -306,16 +306,24 @@ class _Top:
             return None
         firsts = [row[0] for row in self.plain]
         of_rows = len({*firsts}) == len(firsts) and not any("." in cell for cell in firsts)
+        of_rows = of_rows or self._of_times()
         ends = not any(any(row[len(names) :]) for row in self.later)
         of_rows = of_rows and 1 < len(names) == self.width - 1
         if len(names) > self.width or not ends and not of_rows:
             raise ragged(self.path, *self.lines[first], f"line {number} has {len(names)} names")
         return names
 
+    def _of_times(self):
+        """Whether the first cells are dates or clocks."""
+        return 0 in self.forms and self.forms[0].kind in ("date", "clock")
+
     def lengthened(self, names):
-        """Return too few names, and whether the rows have names; else "" for columns at the end."""
+        """Return too few names, and whether the rows have names; else "" for columns at the end.
+
+        Names of rows that are dates or clocks are a column without a name.
+        """
         if len(names) == self.width - 1 and any(row[-1] for row in self.later):
-            return names, True
+            return (["", *names], False) if self._of_times() else (names, True)
         return names + [""] * (self.width - len(names)), False
 
     def left_out(self, first):

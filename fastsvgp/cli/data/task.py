@@ -282,7 +282,7 @@ def _are_numbers(values):
     if form is None:
         return False
     numbers = {value for value in form.numbers(values.tolist()) if value == value}
-    return len(numbers) > LEVELS or any(value != round(value) for value in numbers)
+    return len(numbers) > LEVELS or any(value != np.round(value) for value in numbers)
 
 
 def _instead_of_classes(values):

@@ -33,7 +33,7 @@ class CollapsedSteps(Steps):
 
     def __init__(self, state, data, fixed, jitter, dtype, group=None):
         (self._X, self._Y, self._weights), self._jitter = data, jitter
-        self._with_more_jitter, self._came_back = MoreJitter(jitter, dtype), False
+        self._with_more_jitter = MoreJitter(jitter, dtype)
         self._start, self._step = state.model, state.step
         self._vector, self._unravel = ravel(state.model, fixed=fixed, transform=self.transform)
         self.snapshot = Snapshot(lambda: state.model)
@@ -220,12 +220,9 @@ class CollapsedSteps(Steps):
             problem = str(error).split(". Likely")[0]
         if self._reference is None:
             raise check.diverged(f"fit: {problem} at the model to start from", model, step=1)
-        log.log(
-            logging.DEBUG if self._came_back else logging.WARNING,
-            "iteration %d: the line search went too far and comes back (%s)%s",
+        log.info(  # nothing to act on: the next trial point is nearer
+            "iteration %d: the line search went too far and comes back (%s)",
             self._step + 1,
             problem,
-            "" if self._came_back else " (further ones are logged at level DEBUG)",
         )
-        self._came_back = True
         return self._reference + max(1.0, abs(self._reference)), np.zeros_like(vector)
