@@ -208,6 +208,14 @@ def test_which_years_are_names(here, caplog, first, below, named):
     assert ("is read as column names" in caplog.text) == named
 
 
+@pytest.mark.parametrize("mark", ["..", ":", "2 p", "n.d."])
+def test_years_above_numbers_and_marks_are_names(here, mark):
+    rows = [[f"x{i}", mark if i % 3 == 0 else f"{i}", f"{2 * i}", f"{3 * i}"] for i in range(N)]
+    for first in ("geo,1990,1991,1992\n", "geo,1990,1991,1992,\n"):
+        pathlib.Path("d.csv").write_text(first + joined(rows, end="," * first.endswith(",\n")))
+        assert read_table("d.csv").names == ["geo", "1990", "1991", "1992"]
+
+
 def test_lines_before_a_line_of_words_are_rows_unless_padded(here):
     for above, count in (("1,2,\n", N), ("1,2,3\n", N + 2), ("a,b,y\n1,2,\n", N + 2)):
         pathlib.Path("d.csv").write_text(above + "c,d,e\n" + BODY)

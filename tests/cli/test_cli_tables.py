@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fastsvgp.cli.data.headers import HEADER_RULES
+from fastsvgp.cli.data.notes import note_indexes
 from fastsvgp.cli.data.tables import read_table
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.errors import DataFileError
@@ -328,7 +329,11 @@ def test_each_rule_on_headers_decides_its_example(rule, tmp_path, caplog):
     assert ("is read as" in caplog.text) is rule.ambiguous
 
 
-@pytest.mark.parametrize("index, named", [(["7"], True), ([""], False), (["7", "", ""], False)])
-def test_the_header_of_pandas_without_names(write, index, named):
+@pytest.mark.parametrize("index, named", [("123456789", True), ([""], False), (("7", ""), False)])
+def test_the_header_of_pandas_without_names(write, caplog, index, named):
     rows = [f"{index[i % len(index)]},{i},2,{i * i}\n" for i in range(9)]
-    assert read_table(write(",0,1,2\n" + "".join(rows))).named == named
+    table = read_table(write(",0,1,2\n" + "".join(rows)))
+    assert table.named == named
+    if named:  # the name 0 is taken
+        note_indexes(table, [0, 1, 2])
+        assert "--ignore 'column 0' leaves it out" in caplog.text

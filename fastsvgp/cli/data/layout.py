@@ -197,7 +197,7 @@ class _Top:
 
     def _seen(self, row):
         """Return cells, with numbers for those that have the form of their column."""
-        numbers = {j: form.number(row[j]) for j, form in self.forms.items()}
+        numbers = {j: f.number(row[j]) for j, f in self.forms.items() if not is_number(row[j])}
         return [cell if numbers.get(j) is None else repr(numbers[j]) for j, cell in enumerate(row)]
 
     def _padded(self):

@@ -77,7 +77,7 @@ def _note_index(table, column):
         "%s: %s; it is used as an input; --ignore %s leaves it out",
         table.path,
         which,
-        column if unnamed else shlex.quote(name),
+        column if unnamed and str(column) not in table.names else shlex.quote(name),
     )
 
 
