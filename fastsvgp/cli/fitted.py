@@ -341,10 +341,11 @@ class Fitted:
 
     def _columns_by_name(self, table):
         names = self.column_names
-        lacking = [name for name in names if name not in table.names]
+        lacking = [name for name in names if table.names.count(name) != 1]
         if lacking:
             raise UsageError(
-                f"{table.path} lacks the input column{'s'[: len(lacking) > 1]}"
+                f"{table.path} {'repeats' if lacking[0] in table.names else 'lacks'} the input"
+                f" column{'s'[: len(lacking) > 1]}"
                 f" {shown(map(repr, lacking))}; it has {shown(table.names)}"
             )
         target, wanted = None, listed(self.target_name)

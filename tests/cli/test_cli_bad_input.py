@@ -222,6 +222,8 @@ def fitted(here, unplotted, capsys):
 def test_predict_refuses_other_columns(fitted, here, capsys):
     (here / "names.csv").write_text("a,c\n1,2\n")
     assert "lacks the input column 'b'" in refused(capsys, "predict", fitted, "names.csv")
+    (here / "names.csv").write_text("a,b,b\n1,2,3\n")
+    assert "repeats the input column 'b'" in refused(capsys, "predict", fitted, "names.csv")
     (here / "wide.csv").write_text("1,2,3,4\n1,2,3,4\n")
     message = refused(capsys, "predict", fitted, "wide.csv")
     assert "4 columns" in message and "2 inputs (a, b)" in message

@@ -57,6 +57,7 @@ def quarters(text):
 # forms of more than a day: how they are written, and their first day
 PERIODS = {
     "YYYY-YY": (lambda day: f"{day.year}-{(day.year + 1) % 100:02}", lambda day: day.replace(1, 1)),
+    "FY YYYY": ("FY%Y", lambda day: day.replace(day=1, month=1)),
     "YYYY-MM": ("%Y-%m", month),
     "MM/YYYY": ("%m/%Y", month),
     "Mon YYYY": ("%b %Y", month),
@@ -163,6 +164,9 @@ def test_a_period_is_its_first_day(rng, form):
         ("2023W05", "YYYY-Www", "2023-01-30"),
         ("2020-W53-7", "YYYY-Www-d", "2021-01-03"),
         ("2009/10", "YYYY-YY", "2009-01-01"),
+        ("1999-2000", "YYYY-YY", "1999-01-01"),
+        ("FY 1999–00", "YYYY-YY", "1999-01-01"),
+        ("FY2009", "FY YYYY", "2009-01-01"),
         ("20240102.0", "YYYYMMDD", "2024-01-02"),
         ("2024010218", "YYYYMMDDhhmm", "2024-01-02T18:00"),
         ("20240102183015", "YYYYMMDDhhmm", "2024-01-02T18:30:15"),
@@ -204,6 +208,7 @@ def test_clocks_alone(cell, hours):
         *("2024-01-02 10:00 nowhere", "2024-01-02 x", "1.2.3", "12 Jam 2024", "2024-01-02-"),
         *("٢٠٢٤-٠١-٠٢", "192.168.1.1", "red", "10:30", "1/2", "2024-01-02\n", "", "2024"),
         *("2023-Q5", "2023-W54", "2023-366", "2023-000", "202413", "20240230", "1949.13", "5-Jan"),
+        *("1999-2001", "1999-1900", "FY09"),
         *("2009-11x", "Jan 5", "10-12", "20240102.5"),
     ],
 )

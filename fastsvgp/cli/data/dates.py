@@ -40,7 +40,7 @@ FIELDS = {
     "V": r"(?P<week>\d\d)",
     "G": r"(?P<weekday>[1-7])",
     "J": r"(?P<day_of_year>\d{3})",
-    "P": r"(?P<next>\d\d)",
+    "P": r"(?P<next>(?:\d\d)?\d\d)",
     "C": (
         r"(?P<hour>\d{1,2})(?:(?P<mark>[:.h])(?P<minute>\d\d)"
         r"(?:(?:(?P=mark)|m)(?P<second>\d\d(?:[.,:]\d+)?)s?)?)?"
@@ -92,7 +92,8 @@ DATES = {name: Layout(layout, _DAY) for name, layout in _days_in_digits()} | {
         ("YY Mon DD", f"AS[-/. ]*B[-/. ]*E{CLOCK}", _DAY),
         ("YYYY-DDD", f"Y[-/. ]J{CLOCK}", _DAY),
         ("YYYYMMDDThhmmss", "YNE[t _-]H(?:Z)?", _DAY),
-        ("YYYY-YY", "Y[-/]P", ()),
+        ("YYYY-YY", "(?:fy ?)?Y ?[-/–] ?P", ()),
+        ("FY YYYY", "fy ?Y", ()),
         ("YYYY-MM", "Y(?:[-/._ ]|[-/ ]?m)M", _MONTH),
         ("MM/YYYY", "M[-/._ ]Y", _MONTH),
         ("Mon YYYY", "B[-/., ]*Y", _MONTH),
@@ -153,7 +154,7 @@ def _date(fields):
         year = CENTURY + (int(fields["short"]) - CENTURY) % 100
     if year not in YEARS:
         raise ValueError(year)
-    if "next" in fields and int(fields["next"]) != (year + 1) % 100:
+    if "next" in fields and int(fields["next"]) not in (year + 1, (year + 1) % 100):
         raise ValueError(fields)
     if "week" in fields:
         return datetime.date.fromisocalendar(

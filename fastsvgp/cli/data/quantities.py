@@ -22,6 +22,7 @@ _QUANTITY = re.compile(
     rf"(?P<second>[+-]?)(?P<number>[\d.,](?:[\d.,'’]|{_SPACE})*?{_EXPONENT}?){_SPACE}*"
     rf"(?P<after>(?:(?:[^\W\d_]|[%‰°º′″²³/{_SYMBOLS}])(?:[^\d,;]|(?<=[A-Za-z^-])\d)*|[+])?)"
 )
+_THOUSANDS = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9}  # 504K and 1.2M in one column
 _DAYS = r"(?P<sign>[+-]?)(?:(?P<days>\d+) ?d(?:ays?)?,? *)?"
 ELAPSED = {
     "h:mm:ss": (
@@ -64,17 +65,26 @@ def unit_of(cells):
 def number(cell, style, unit):
     """Return the number of a cell with a unit, written in a style; None if it has another form.
 
-    A plural is the same unit.
+    A plural is the same unit. Thousands, millions and billions are units of one another.
     """
     found = _split(cell)
-    if found is None or found[2][0] != unit[0] or _singular(found[2][1]) != _singular(unit[1]):
+    ratio = None if found is None or found[2][0] != unit[0] else _ratio(found[2][1], unit[1])
+    if ratio is None:
         return None
     digits = _DIGITS[style].fullmatch(found[1])
     if digits is None or not (digits["whole"] or digits["part"]):
         return None
     whole = re.sub(r"\D", "", digits["whole"])
     exponent = re.sub("[dD]", "e", digits["exponent"])
-    return found[0] * float(f"{whole}.{digits['part'] or ''}{exponent}")
+    return ratio * found[0] * float(f"{whole}.{digits['part'] or ''}{exponent}")
+
+
+def _ratio(unit, other):
+    """Return a unit in terms of another one, or None."""
+    if _singular(unit) == _singular(other):
+        return 1
+    both = unit in _THOUSANDS and other in _THOUSANDS
+    return _THOUSANDS[unit] / _THOUSANDS[other] if both else None
 
 
 def _singular(unit):
