@@ -444,9 +444,5 @@ def _add_output(output):
         action="store_true",
         help="continue from the checkpoint that an interrupted run left in --out",
     )
-    output.add_argument(
-        "--quiet",
-        action="store_true",
-        help="print errors only: no progress bar, no notes, no report",
-    )
+    output.add_argument("--quiet", action="store_true", help="print errors only, no report")
     add_traceback(output)

@@ -203,7 +203,7 @@ def test_standardisation_round_trip_and_constant_columns(rng):
                 " it out"
             ),
         ),
-        ("Unnamed: 0,a,y", "{i}", "column 'Unnamed: 0' numbers the rows from 0, .* --ignore Unnam"),
+        ("Unnamed: 0,a,y", "{i}", "column 'Unnamed: 0' numbers the rows from 0, .* --ignore 'Unna"),
         (
             ",a,y",
             "{k}",
