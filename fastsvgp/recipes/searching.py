@@ -46,7 +46,15 @@ from .relevance import as_numbers, units_on_ranks
 from .routine import checked_natural_step, seed_of, steps_of, training
 from .scaling import ClassScale, ColumnScale, Scale, keeping_codes, usable_rows
 from .settings import Choices, Course, Inducing, Method, Parts, Settings
-from .solvers import COLLAPSED, collapses, number_of, sizes_for, solver_for
+from .solvers import (
+    COLLAPSED,
+    collapses,
+    number_of,
+    of_minibatches,
+    sizes_for,
+    solver_for,
+    warn_unused,
+)
 
 log = logging.getLogger("fastsvgp")
 
@@ -125,10 +133,11 @@ def regression(
         inputs or all rows; for other likelihoods, and with ``latents``, if also all rows fit into
         one batch and natural steps move the whole posterior. ``max_iter``: epochs, or iterations of
         L-BFGS; None is 100 epochs and at least 2000 steps, or 200 iterations. ``batch_size``,
-        ``learning_rate``, ``natural_step_size`` (a number, a schedule, or "auto") of minibatches,
-        ``jitter``. ``latents``: None, or
-        covariances of their own for several latent functions, which makes a ``MultiGP``: their
-        number, for a learnt linear mixing of them, or "separate" for one per function.
+        ``learning_rate``, ``natural_step_size`` (a number, a schedule, or "auto") of minibatches:
+        "auto" takes minibatches if one is not the default, but for a batch of all rows.
+        ``jitter``. ``latents``: None, or covariances of their own for several latent functions,
+        which makes a ``MultiGP``: their number, for a learnt linear mixing of them, or "separate"
+        for one per function.
 
     Returns
     -------
@@ -252,6 +261,8 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     scale = keeping_codes(scale, settings.covariance, X.shape[1])
     seed, kind = seed_of(rng), named("posterior", settings.posterior, POSTERIORS)
     inducing = settings.inducing
+    check.whole("batch_size", settings.batch_size)
+    given = of_minibatches(settings, len(X))
     solver = solver_for(
         settings.solver,
         likelihood,
@@ -260,7 +271,9 @@ def _start(rows, weights, scale, likelihood, settings, rng):
         number_of(inducing, kind, X),
         settings.latents,
         settings.batch_size,
+        bool(given),
     )
+    warn_unused(solver, given)
     natural_step_size = checked_natural_step(settings.natural_step_size)
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)
