@@ -53,9 +53,8 @@ from .solvers import (
     COLLAPSED as COLLAPSED,
     SOLVERS as SOLVERS,
     collapses as collapses,
-    of_minibatches as of_minibatches,
     sizes_for as sizes_for,
     solver_for as solver_for,
-    warn_unused as warn_unused,
+    solver_of as solver_of,
 )
 from .target_values import grade_probabilities as grade_probabilities, per_unit as per_unit

@@ -46,15 +46,7 @@ from .relevance import as_numbers, units_on_ranks
 from .routine import checked_natural_step, seed_of, steps_of, training
 from .scaling import ClassScale, ColumnScale, Scale, keeping_codes, usable_rows
 from .settings import Choices, Course, Inducing, Method, Parts, Settings
-from .solvers import (
-    COLLAPSED,
-    collapses,
-    number_of,
-    of_minibatches,
-    sizes_for,
-    solver_for,
-    warn_unused,
-)
+from .solvers import COLLAPSED, collapses, number_of, sizes_for, solver_of
 
 log = logging.getLogger("fastsvgp")
 
@@ -261,19 +253,8 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     scale = keeping_codes(scale, settings.covariance, X.shape[1])
     seed, kind = seed_of(rng), named("posterior", settings.posterior, POSTERIORS)
     inducing = settings.inducing
-    check.whole("batch_size", settings.batch_size)
-    given = of_minibatches(settings, len(X))
-    solver = solver_for(
-        settings.solver,
-        likelihood,
-        kind,
-        len(X),
-        number_of(inducing, kind, X),
-        settings.latents,
-        settings.batch_size,
-        bool(given),
-    )
-    warn_unused(solver, given)
+    number = number_of(inducing, kind, X)
+    solver = solver_of(settings, likelihood, kind, len(X), number, settings.latents)
     natural_step_size = checked_natural_step(settings.natural_step_size)
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)

@@ -43,6 +43,21 @@ def collapses(likelihood, kind, latents=None):
     return isinstance(likelihood, Gaussian) and kind in COLLAPSED and latents is None
 
 
+def solver_of(settings, likelihood, kind, rows, inducing, latents=None):
+    """Return ``solver_for`` of settings; warn of those of minibatches that it does not use.
+
+    settings : Settings, or an estimator; the others as of ``solver_for``
+    """
+    check.whole("batch_size", settings.batch_size)
+    given, size = _of_minibatches(settings, rows), settings.batch_size
+    solver = solver_for(
+        settings.solver, likelihood, kind, rows, inducing, latents, size, bool(given)
+    )
+    if unused := ", ".join(f"`{name}`" for name in given if name not in USED[solver]):
+        warn(f"solver {solver!r} does not use {unused}; give another solver, or leave it out")
+    return solver
+
+
 def solver_for(
     solver, likelihood, kind, rows, inducing=0, latents=None, batch_size=0, minibatches=False
 ):
@@ -55,7 +70,7 @@ def solver_for(
     batch_size : int
         Without a closed form, "auto" is "lbfgs" only if a batch has all rows.
     minibatches : bool
-        Whether settings ask for them (``of_minibatches``); "auto" is then not "lbfgs".
+        Whether settings ask for them; "auto" is then not "lbfgs".
     """
     named("solver", solver, SOLVERS)
     closed = collapses(likelihood, kind, latents)
@@ -81,12 +96,10 @@ def solver_for(
     return solver
 
 
-def of_minibatches(settings, rows):
+def _of_minibatches(settings, rows):
     """Return the names of settings of minibatches that are not at their defaults.
 
     A batch of all rows is none: L-BFGS takes all rows, too.
-
-    settings : Settings, or an estimator
     """
     defaults = {field.name: field.default for field in fields(Settings)}
     given = {name: getattr(settings, name) for name in USED["natural"]}
@@ -97,12 +110,6 @@ def of_minibatches(settings, rows):
         if not (isinstance(value, str | numbers.Real) and value == defaults[name])
         and not (name == "batch_size" and value >= rows)
     ]
-
-
-def warn_unused(solver, given):
-    """Warn of settings, from ``of_minibatches``, that have no effect with a solver."""
-    if unused := ", ".join(f"`{name}`" for name in given if name not in USED[solver]):
-        warn(f"solver {solver!r} does not use {unused}; give another solver, or leave it out")
 
 
 def number_of(inducing, kind, X):
