@@ -55,5 +55,6 @@ from .solvers import (
     collapses as collapses,
     sizes_for as sizes_for,
     solver_for as solver_for,
+    solver_of as solver_of,
 )
 from .target_values import grade_probabilities as grade_probabilities, per_unit as per_unit

@@ -46,7 +46,7 @@ from .relevance import as_numbers, units_on_ranks
 from .routine import checked_natural_step, seed_of, steps_of, training
 from .scaling import ClassScale, ColumnScale, Scale, keeping_codes, usable_rows
 from .settings import Choices, Course, Inducing, Method, Parts, Settings
-from .solvers import COLLAPSED, collapses, number_of, sizes_for, solver_for
+from .solvers import COLLAPSED, collapses, number_of, sizes_for, solver_of
 
 log = logging.getLogger("fastsvgp")
 
@@ -125,10 +125,11 @@ def regression(
         inputs or all rows; for other likelihoods, and with ``latents``, if also all rows fit into
         one batch and natural steps move the whole posterior. ``max_iter``: epochs, or iterations of
         L-BFGS; None is 100 epochs and at least 2000 steps, or 200 iterations. ``batch_size``,
-        ``learning_rate``, ``natural_step_size`` (a number, a schedule, or "auto") of minibatches,
-        ``jitter``. ``latents``: None, or
-        covariances of their own for several latent functions, which makes a ``MultiGP``: their
-        number, for a learnt linear mixing of them, or "separate" for one per function.
+        ``learning_rate``, ``natural_step_size`` (a number, a schedule, or "auto") of minibatches:
+        "auto" takes minibatches if one is not the default, but for a batch of all rows.
+        ``jitter``. ``latents``: None, or covariances of their own for several latent functions,
+        which makes a ``MultiGP``: their number, for a learnt linear mixing of them, or "separate"
+        for one per function.
 
     Returns
     -------
@@ -252,15 +253,8 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     scale = keeping_codes(scale, settings.covariance, X.shape[1])
     seed, kind = seed_of(rng), named("posterior", settings.posterior, POSTERIORS)
     inducing = settings.inducing
-    solver = solver_for(
-        settings.solver,
-        likelihood,
-        kind,
-        len(X),
-        number_of(inducing, kind, X),
-        settings.latents,
-        settings.batch_size,
-    )
+    number = number_of(inducing, kind, X)
+    solver = solver_of(settings, likelihood, kind, len(X), number, settings.latents)
     natural_step_size = checked_natural_step(settings.natural_step_size)
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)

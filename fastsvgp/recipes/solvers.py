@@ -4,11 +4,15 @@ L-BFGS maximises the bound at the optimal q(u): a collapsed bound in closed form
 that natural steps take to its optimum.
 """
 
+import numbers
+from dataclasses import fields
+
 import numpy as np
 
 from .. import check
 from ..collapsed.orthogonal import OrthogonalSGPR
 from ..collapsed.sgpr import SGPR
+from ..errors import warn
 from ..initialise import unique_rows
 from ..likelihoods import Gaussian
 from ..posteriors import AbsorbedDualSites, Marginal, Whitened, WhitenedOrthogonal
@@ -16,8 +20,15 @@ from ..posteriors.placed import moves_naturally
 from ..records.inducing_sets import InducingPair, sets_of
 from ..runtime.thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well
 from .names import named
+from .settings import Settings
 
 SOLVERS = ("auto", "lbfgs", "adam", "natural")
+# settings of each solver
+USED = {
+    "lbfgs": (),
+    "adam": ("batch_size", "learning_rate"),
+    "natural": ("batch_size", "learning_rate", "natural_step_size"),
+}
 # collapsed bound of each posterior that can be optimised in closed form
 COLLAPSED = {
     Whitened: SGPR,
@@ -32,7 +43,24 @@ def collapses(likelihood, kind, latents=None):
     return isinstance(likelihood, Gaussian) and kind in COLLAPSED and latents is None
 
 
-def solver_for(solver, likelihood, kind, rows, inducing=0, latents=None, batch_size=0):
+def solver_of(settings, likelihood, kind, rows, inducing, latents=None):
+    """Return ``solver_for`` of settings; warn of those of minibatches that it does not use.
+
+    settings : Settings, or an estimator; the others as of ``solver_for``
+    """
+    check.whole("batch_size", settings.batch_size)
+    given, size = _of_minibatches(settings, rows), settings.batch_size
+    solver = solver_for(
+        settings.solver, likelihood, kind, rows, inducing, latents, size, bool(given)
+    )
+    if unused := ", ".join(f"`{name}`" for name in given if name not in USED[solver]):
+        warn(f"solver {solver!r} does not use {unused}; give another solver, or leave it out")
+    return solver
+
+
+def solver_for(
+    solver, likelihood, kind, rows, inducing=0, latents=None, batch_size=0, minibatches=False
+):
     """Return "lbfgs", "adam" or "natural"; ``ValueError`` if the solver does not support the model.
 
     likelihood : Likelihood; kind : class of the posterior
@@ -41,11 +69,13 @@ def solver_for(solver, likelihood, kind, rows, inducing=0, latents=None, batch_s
     latents : of ``Parts``
     batch_size : int
         Without a closed form, "auto" is "lbfgs" only if a batch has all rows.
+    minibatches : bool
+        Whether settings ask for them; "auto" is then not "lbfgs".
     """
     named("solver", solver, SOLVERS)
     closed = collapses(likelihood, kind, latents)
     if solver == "auto":
-        few = collapses_well(rows, inducing)
+        few = collapses_well(rows, inducing) and not minibatches
         at_once = few and (closed or moves_naturally(kind) and rows <= batch_size)
         return "lbfgs" if at_once else "natural" if kind.natural_fields else "adam"
     if solver == "lbfgs" and not (closed or moves_naturally(kind)):
@@ -64,6 +94,22 @@ def solver_for(solver, likelihood, kind, rows, inducing=0, latents=None, batch_s
             " use 'natural'"
         )
     return solver
+
+
+def _of_minibatches(settings, rows):
+    """Return the names of settings of minibatches that are not at their defaults.
+
+    A batch of all rows is none: L-BFGS takes all rows, too.
+    """
+    defaults = {field.name: field.default for field in fields(Settings)}
+    given = {name: getattr(settings, name) for name in USED["natural"]}
+    return [
+        name
+        for name, value in given.items()
+        # a schedule is no default
+        if not (isinstance(value, str | numbers.Real) and value == defaults[name])
+        and not (name == "batch_size" and value >= rows)
+    ]
 
 
 def number_of(inducing, kind, X):

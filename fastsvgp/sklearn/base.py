@@ -313,9 +313,7 @@ class SVGPEstimator(BaseEstimator):
         kind, latents = kind_of_posterior(model), getattr(model, "latents", None)
         inducing = 0 if model.inducing is None else len(stacked(model.inducing))
         count = None if latents is None else len(latents)
-        solver = recipes.solver_for(
-            self.solver, model.likelihood, kind, len(X), inducing, count, self.batch_size
-        )
+        solver = recipes.solver_of(self, model.likelihood, kind, len(X), inducing, count)
         at_rows = solver == "lbfgs" and unique_rows.are_the_rows(
             model.inducing, self._standardised(X)
         )

@@ -96,7 +96,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         "natural": minibatches, with natural-gradient steps for the posterior and Adam for all other
         parameters. "adam": minibatches, with Adam for all parameters. "auto": chosen by
         ``recipes.solver_for`` from the likelihood, the posterior, and the numbers of rows, of
-        inducing inputs and of rows per minibatch.
+        inducing inputs and of rows per minibatch. Minibatches train if one of their settings below
+        is given; a solver that does not use it warns.
     max_iter : int, optional
         Number of epochs, or of iterations of "lbfgs". Default 100 epochs and at least 2000 steps,
         or 200 iterations. A training that ends short of convergence warns.

@@ -104,6 +104,42 @@ def test_only_tables_of_one_batch_are_trained_as_a_whole(rng):
         assert choose("gaussian", rows, rows, without="--latents").whole is whole
 
 
+SIZES = {"learning_rate": 0.1, "natural_step_size": 0.5, "batch_size": 29}
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "laplace"])
+@pytest.mark.parametrize("name", SIZES)
+def test_settings_of_minibatches_ask_for_them(rng, likelihood, name):
+    X, y = table(rng, likelihood)
+    model = estimator(likelihood, warm_start=True, max_iter=1, **{name: SIZES[name]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for _ in range(2):  # the second one is a warm start
+            fit = model._start(X, y, None, 0)[0].fit
+            assert fit["batch_size"] == (29 if name == "batch_size" else 512)
+            model.fit(X, y)
+    for same in ({"learning_rate": 0.01}, {"natural_step_size": "auto"}, {"batch_size": 30}):
+        fit = estimator(likelihood, max_iter=1, **same)._start(X, y, None, 0)[0].fit
+        assert "batch_size" not in fit
+    schedule = fs.schedules.log_linear(1e-3, 0.1, 10)
+    fit = estimator(likelihood, natural_step_size=schedule)._start(X, y, None, 0)[0].fit
+    assert "batch_size" in fit
+
+
+@pytest.mark.parametrize("solver, unused", [("lbfgs", [*SIZES]), ("adam", ["natural_step_size"])])
+def test_a_setting_that_a_solver_does_not_use_warns(rng, solver, unused):
+    X, y = table(rng, "laplace")
+    for name, size in SIZES.items():
+        model = estimator("laplace", solver=solver, warm_start=True, max_iter=1, **{name: size})
+        for _ in range(2):
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                model.fit(X, y)
+            said = [str(one.message) for one in found if "does not use" in str(one.message)]
+            assert [f"`{name}`" in line for line in said] == [True] * (name in unused)
+
+
 def test_every_posterior_without_natural_steps_of_all_its_fields_keeps_minibatches():
     for name, kind in POSTERIORS.items():
         wholly = name not in (

@@ -74,6 +74,19 @@ def test_a_sparse_process_of_few_rows_has_a_linear_part(rng, tune, N, linear):
     assert isinstance(smooth, fs.Matern32)
 
 
+@pytest.mark.parametrize("kind", [Exact, Plain])
+def test_a_part_that_vanished_is_not_zero_in_float32(rng, kind):
+    rows = Rows(rng.standard_normal((9, 2)), rng.standard_normal(9))
+    candidate = kind("", None, rows, *([rng] if kind is Plain else []))
+    tiny, smooth = np.finfo(np.float64).tiny, smooth_on(rows.X)
+    covariance = fs.Sum([fs.Linear(tiny), smooth])
+    candidate._sgpr = fs.replace(candidate._sgpr, covariance=covariance)
+    found = candidate.hyper().covariance
+    assert np.float32(found.parts[0].variance) > 0
+    assert found.parts[1].variance == smooth.variance
+    np.testing.assert_array_equal(found.matrix(rows.X), covariance.matrix(rows.X))
+
+
 def test_a_sum_is_scaled_by_its_parts(rng):
     X = rng.standard_normal((6, 2))
     covariance = plain_processes.plain_on(X)

@@ -10,7 +10,7 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.cli.fit_arguments import add_fit
 from fastsvgp.cli.settings.defaults import choose
-from fastsvgp.recipes import POSTERIORS, searching, solver_for, solvers
+from fastsvgp.recipes import POSTERIORS, solver_for, solvers
 from fastsvgp.runtime import thresholds
 from fastsvgp.sklearn import SVGPRegressor
 
@@ -43,7 +43,7 @@ def test_without_collapsed_bound_there_are_no_thresholds():
 def test_starts_count_all_rows_and_both_sets(rng, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        searching, "solver_for", lambda *given: seen.append(given[3:5]) or solver_for(*given)
+        solvers, "solver_for", lambda *given: seen.append(given[3:5]) or solver_for(*given)
     )
     X = np.repeat(rng.standard_normal((30, 1)), 40, axis=0)
     y = rng.standard_normal(len(X))

@@ -5,6 +5,7 @@ import numpy as np
 from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad
 from ...covariances import Linear, Matern32, Sum
 from ...initialise import kmeans_inducing, median_lengthscales, unique_rows
+from ...records import replace
 from ...runtime import tuning
 from ...train import fit
 from .. import relevance, routine, short_lengthscales
@@ -14,6 +15,7 @@ from .minibatches import NOISE, Minibatches, at_prior
 TRIALS = 1.1  # evaluations of the bound per iteration of L-BFGS
 SUBSET = 20_000  # rows among which inducing inputs are chosen
 JITTER = 1e-7  # of the exact process, whose bound loses up to N jitter / (2 noise)
+LEAST = 1e-30  # of the variance of a part: a copy of the model in float32 has it, too
 LEARNT = ("covariance", "noise_variance")
 
 
@@ -28,6 +30,16 @@ def plain_on(X):
     Without the linear part, rows close to a line send variance and lengthscales to infinity.
     """
     return Sum((Linear(1 / X.shape[1]), smooth_on(X)))
+
+
+def in_range(covariance):
+    """Return a covariance with variances of at least ``LEAST``.
+
+    L-BFGS takes that of a part that explains nothing to the smallest number of float64.
+    """
+    if not isinstance(covariance, Sum):
+        return covariance
+    return Sum([replace(one, variance=max(one.variance, LEAST)) for one in covariance.parts])
 
 
 class Exact:
@@ -72,7 +84,8 @@ class Exact:
         plan.did(flops * TRIALS * info.steps, info.steps)
 
     def hyper(self):
-        return Hyper(self._sgpr.covariance, float(self._sgpr.noise_variance), self._sgpr.inducing)
+        sgpr = self._sgpr
+        return Hyper(in_range(sgpr.covariance), float(sgpr.noise_variance), sgpr.inducing)
 
     def saved(self):
         return self._sgpr, None, None, {"steps": self.steps}
@@ -145,7 +158,7 @@ class Plain:
 
     def hyper(self):
         sgpr = self._sgpr
-        return Hyper(sgpr.covariance, float(sgpr.noise_variance), sgpr.inducing)
+        return Hyper(in_range(sgpr.covariance), float(sgpr.noise_variance), sgpr.inducing)
 
     def saved(self):
         numbers = {
