@@ -26,9 +26,12 @@ def most_extreme(model):
     """Return ``(path, number)`` of the number of a finite model farthest from 1, or None."""
     found, most = None, 0.0
     for path, kind, array in leaves(model):
-        if array is None or not np.size(array):
+        if array is None:
             continue
-        numbers = np.abs(np.ravel(np.tril(on_host(array)) if kind == "tril" else on_host(array)))
+        array = on_host(array)
+        numbers = np.abs(np.ravel(np.tril(array) if kind == "tril" else array))
+        if not numbers.size:
+            continue
         ends = [numbers.max()] + [numbers.min()] * (kind == "positive")
         for number in map(float, ends):
             if (number > LARGE or 0 < number < SMALL) and abs(np.log10(number)) > most:

@@ -57,10 +57,20 @@ class ChangePoints(Covariance):
 
     # --- weights ---
 
+    def _ascending(self):
+        """Return the changes in ascending order, and ``places``: [k, i] is 1 if change i is k-th.
+
+        On a device a sort would wait, and a graph cannot hold it.
+        """
+        at, number = self.at, np.arange(len(self.at), like=self.at)
+        later = (at[:, None] > at) | ((at[:, None] == at) & (number[:, None] > number))
+        places = (later.sum(1) == number[:, None]).astype(at.dtype)
+        return (places * at).sum(1), places
+
     def _sigmoids(self, X):
         """Return the sigmoids and their complements at each change, both (P - 1, N)."""
         # the sigmoid of u is (1 + tanh(u / 2)) / 2, which does not overflow
-        half = np.tanh((self.steepness / 2) * (X[:, self.column] - np.sort(self.at)[:, None]))
+        half = np.tanh((self.steepness / 2) * (X[:, self.column] - self._ascending()[0][:, None]))
         return (1 + half) / 2, (1 - half) / 2
 
     def _weights(self, X):
@@ -80,10 +90,10 @@ class ChangePoints(Covariance):
         of_part = -weights_bar[:-1] * up * down
         of_part[1:] *= up[:-1]
         u_bar += of_part
-        order = np.argsort(self.at)
-        at_bar = np.empty_like(self.at, dtype=np.float64)
-        at_bar[order] = -self.steepness * u_bar.sum(1, dtype=np.float64)
-        away = X[:, self.column] - self.at[order, None]
+        at, places = self._ascending()
+        bars = -self.steepness * u_bar.sum(1, dtype=np.float64)
+        at_bar = (places * bars[:, None]).sum(0, dtype=np.float64)
+        away = X[:, self.column] - at[:, None]
         steepness_bar = (u_bar * away).sum(dtype=np.float64)
         X_bar = np.zeros_like(X)
         X_bar[:, self.column] = self.steepness * u_bar.sum(0)

@@ -115,9 +115,8 @@ def tabulated_average(G, nodes, weights, table, mean, var, need=True):
 
     Cost: one exponential per node within 8.4 sd of the mean.
     """
-    return twin(G=G, mean=mean, var=var).tabulated_average(
-        G, nodes, weights, table, mean, var, need
-    )
+    arrays = {"G": G, "nodes": nodes, "weights": weights, "table": table, "mean": mean, "var": var}
+    return twin(**arrays).tabulated_average(*arrays.values(), need)
 
 
 def largest(Y, mean, var, num=20, need=True):

@@ -337,6 +337,11 @@ def small_run(gpu):
     mean, var = numbers(3, 2), numbers(3, 2) ** 2
     for name in FUNCTIONS:
         kernels.expectation(name, mean, var, 3)
+    nodes = np.linspace(-9.0, 9.0, 60)[None]
+    tables = map(
+        gpu.there, (np.sin(nodes)[:, None], nodes, np.ones((1, 60)), np.zeros((3, 2), int))
+    )
+    kernels.tabulated_average(*tables, mean, var)
     kernels.largest(gpu.there(np.arange(2)), mean, var, 3)
     kernels.expected_logsumexp(mean, var, gpu.there(rng.standard_normal((300, 3))))
     packed = gpu.there(np.empty(6))
