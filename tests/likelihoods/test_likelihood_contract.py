@@ -360,4 +360,5 @@ def test_outputs_add_up(name, rng):
         for p in range(3)
     ]
     found = likelihood.predict_log_density(Y, f)
-    np.testing.assert_allclose(found, sum(each_output), rtol=1e-12, atol=1e-13)
+    # rules place their nodes for all data of a call
+    np.testing.assert_allclose(found, sum(each_output), rtol=1e-10, atol=1e-11)

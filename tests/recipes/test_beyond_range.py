@@ -108,7 +108,8 @@ def test_gradients(rng, base, held):
         (K_bar, (X,), covariance.Kff_vjp(K_bar, None, X)[1:2]),
         (wide, (X, X[3:8]), covariance.Kff_vjp(wide, None, X, X[3:8])[1:]),
     ):
-        assert_adjoint(matrix, inputs, bars, bar, rng, condition=10.0)
+        # rows can lie near each other, where a Matern covariance bends
+        assert_adjoint(matrix, inputs, bars, bar, rng, h=2e-4, condition=10.0)
     assert covariance.Kff_vjp(K_bar, None, X, need=("X",))[0] is None
     assert covariance.Kff_vjp(K_bar, None, X, need=("covariance",))[1] is None
 
@@ -293,7 +294,9 @@ def test_threshold_of_naming(rng):
     assert rows_outside(model, at + 1.01 * step, names) == (
         "1 of 1 rows are far outside the training range of b"
     )
-    many = rows_outside(model, points(rng), names)
+    X = points(rng)
+    X[1::4, 0] -= 1
+    many = rows_outside(model, X, names)
     assert "9 of 12 rows are far outside the training range of " in many
     assert many.endswith(" and 1 more")
     assert rows_outside(fs.replace(model, covariance=fs.RBF()), at + 9, names) is None
