@@ -119,7 +119,8 @@ def test_derivatives_are_those_of_the_value(name, shape, rng):
     assert type(likelihood_bar) is type(likelihood)
 
     def check(value, reverse):
-        assert abs(five_point(value) - reverse) <= 1e-8 * max(1, abs(reverse))
+        # a difference across the border between two quadrature rules has their error, over the step
+        assert abs(five_point(value) - reverse) <= 1e-7 * max(1, abs(reverse))
 
     for _ in range(3):
         d, e = (

@@ -111,7 +111,7 @@ def test_the_last_word_is_of_rows_seen_once(rng, better):
     good, other = look(one, 0.8, 0.02, "winner"), look(one, 30.0 if better else 0.8, 0.02, "first")
     one.first, one.looks = other, [good]
     ending = LastPosterior(one, one.rows, Plan(4.0))
-    chosen, _ = ending._last_word(good, ending._best(False)[1])
+    chosen, _ = ending._last_word(good, ending._best(True)[1])  # both with M inducing inputs
     assert chosen.candidate == ("winner" if better else "first")
     assert f"{chosen.candidate}, because on 100 rows seen once" in one.story[-1]
 
