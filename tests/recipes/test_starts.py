@@ -259,7 +259,7 @@ def test_relevant_inputs_start_with_shorter_lengthscales(
         y = np.stack([y, -2 * y], axis=1)
     elif target in ("laplace", "poisson"):
         y, settings = (
-            (rng.poisson(np.exp(y / 3)) if target == "poisson" else y),
+            (rng.poisson(np.exp(2 + y / 3)) if target == "poisson" else y),
             settings | {"likelihood": target},
         )
     elif target != "real":
