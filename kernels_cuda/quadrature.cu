@@ -120,7 +120,7 @@ __device__ __forceinline__ int first_from(const double* __restrict__ x, int coun
   return low;
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
+extern "C" __global__ void __launch_bounds__(BLOCK, 3)
 tabulated_average(const double* __restrict__ G, const double* __restrict__ nodes,
                   const double* __restrict__ weights, int T, int K,
                   const index_t* __restrict__ table, const real* __restrict__ mean,

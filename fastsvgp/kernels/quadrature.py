@@ -115,8 +115,8 @@ def tabulated_average(G, nodes, weights, table, mean, var, need=True):
 
     Cost: one exponential per node within 8.4 sd of the mean.
     """
-    arrays = {"G": G, "nodes": nodes, "weights": weights, "table": table, "mean": mean, "var": var}
-    return twin(**arrays).tabulated_average(*arrays.values(), need)
+    module = twin(G=G, nodes=nodes, weights=weights, table=table, mean=mean, var=var)
+    return module.tabulated_average(G, nodes, weights, table, mean, var, need)
 
 
 def largest(Y, mean, var, num=20, need=True):

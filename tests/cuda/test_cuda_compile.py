@@ -41,7 +41,7 @@ BUDGET = {
         "expectation_log_ndtr": 64,
         "expectation_log_sigmoid": 64,
         "expectation_log1p_square": 64,
-        "tabulated_average": 64,
+        "tabulated_average": 80,
         "largest": 112,
         "expected_logsumexp": 80,
     },
