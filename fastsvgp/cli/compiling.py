@@ -21,6 +21,7 @@ class Compiling:
 
     def __init__(self, total):
         self.total, self.done, self._bar = total, 0, None
+        self.closed, self.end = False, None
 
     def count(self):
         """Count one more compiled kernel."""
@@ -54,6 +55,9 @@ class Compiling:
         )
 
     def close(self):
+        self.closed = True
+        if self.end is not None:
+            self.end()
         if self._bar is not None:
             self._bar.close()
 
@@ -64,21 +68,28 @@ def compiling(total, quiet):
     if quiet:
         yield
         return
-    from numba.core import event
+    from ..kernels.cpu.common.compiled import when_ready  # not for ``fastsvgp --help``
 
     shown = Compiling(total)
 
-    class Listener(event.Listener):
-        def on_start(self, event):
-            pass
+    def listen():  # when Numba is needed, which may be never
+        if shown.closed:
+            return
+        from numba.core import event
 
-        def on_end(self, event):
-            shown.count()
+        class Listener(event.Listener):
+            def on_start(self, event):
+                pass
 
-    listener = Listener()
-    event.register("numba:compile", listener)
+            def on_end(self, event):
+                shown.count()
+
+        listener = Listener()
+        event.register("numba:compile", listener)
+        shown.end = lambda: event.unregister("numba:compile", listener)
+
+    when_ready(listen)
     try:
         yield shown
     finally:
-        event.unregister("numba:compile", listener)
         shown.close()

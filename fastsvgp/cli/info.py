@@ -50,6 +50,7 @@ def rows():
                 else f"not installed: no {use}; {install_hint('cli')}"
             ),
         )
+    yield "kernels", kernels()
     yield "BLAS", blas()
     yield "threads", threads()
     yield "CUDA", _cuda()
@@ -70,6 +71,24 @@ def version(package):
         if _installed(package)
         else "not installed (running from a checkout)"
     )
+
+
+def kernels():
+    """Say whether the CPU kernels are a module built ahead of time, or compiled here."""
+    from ..kernels.cpu.common import ahead
+
+    level, _, reason = ahead.found()
+    if level is not None:
+        return f"built ahead of time, {level}"
+    compiler = "compiled by Numba when they are called"
+    if not _installed("numba"):
+        return f"none: {reason}, and Numba is not installed"
+    from ..kernels.cpu.common import compiled
+
+    compiled.ready()
+    from ..kernels.cpu.common import link_once
+
+    return f"{compiler}: {reason}" if link_once.works() else f"{compiler}, one by one: {reason}"
 
 
 def blas():

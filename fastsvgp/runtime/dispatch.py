@@ -178,16 +178,15 @@ def _backend_of_named(arrays):
         raise
 
 
+def kernels_of(*arrays):
+    """Return which kernels work on these arrays: "CUDA", "Numba", or a level of processor."""
+    if backend_of(*arrays) == "cuda":
+        return "CUDA"
+    return importlib.import_module("fastsvgp.kernels.cpu.common.ahead").found()[0] or "Numba"
+
+
 def _cpu_twin(stem):
-    try:
-        return importlib.import_module(f"fastsvgp.kernels.cpu.{stem}")
-    except ImportError as error:
-        if "numba" not in str(error).lower():
-            raise
-        raise ImportError(
-            f"NumPy arrays need Numba, which cannot be imported here ({error}): install versions of"
-            " numba and numpy that fit; CuPy arrays need none"
-        ) from error
+    return importlib.import_module(f"fastsvgp.kernels.cpu.{stem}")
 
 
 @functools.cache

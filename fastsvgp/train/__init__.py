@@ -25,6 +25,7 @@ from ..records.typed import (
     RecordT,
     Seed,
 )
+from ..runtime import devices, dispatch
 from ..weight_space.qsgp import QSGP
 from . import by_time, data_digests, ranks
 from .arguments import Data, FitArguments, FitCall, count, rows
@@ -360,7 +361,8 @@ def _fitted(model, X, Y, call):
         group=call.session,
         until=call.until,
     )
-    about = {"note": as_json("fit: `note`", call.note)} | _digests(call, X, Y, weights)
+    about = {"note": as_json("fit: `note`", call.note)}
+    about |= _of_checkpoint(call, model, X, Y, weights)
     fixed = None if call.fixed is None else as_names(call.fixed)
     shared = {
         "epochs": call.epochs,
@@ -387,14 +389,17 @@ def _weights(model, Y, weights, named):
     return weights
 
 
-def _digests(call, X, Y, weights):
-    """Return the field ``data`` of the state, if a checkpoint is written or read."""
+def _of_checkpoint(call, model, X, Y, weights):
+    """Return the fields ``data`` and ``kernels``, if a checkpoint is written or read."""
     if call.session is not None and call.session.own:
         return {"data": {}}  # digests depend on the rank, and the split over ranks can change
     if call.checkpoint is None and call.resume is None:
         return {}
     more = {} if weights is None else {"weights": weights}
-    return {"data": data_digests.of(X=X, Y=Y, **more)}
+    return {
+        "data": data_digests.of(X=X, Y=Y, **more),
+        "kernels": dispatch.kernels_of(devices.home_of(model)),
+    }
 
 
 SHARED = frozenset(inspect.signature(fit).parameters) - {"options"}

@@ -56,6 +56,9 @@ class TrainingState:
         Settings of the optimiser, the jitter and others, by dotted names; ``resume`` compares them.
     note : optional
         Note of the caller.
+    kernels : str, optional
+        Which kernels computed it: compiled ahead of time for some level of processor, by Numba, or
+        for CUDA. They can differ in the last bit.
 
     Examples
     --------
@@ -93,6 +96,7 @@ class TrainingState:
         default=None
     )  # as ``comparison.settings`` returns them
     note: object = static(default=None)  # the caller's
+    kernels: str = static(default="")  # what computed it; "" if an earlier version wrote it
 
 
 class OtherTraining(ValueError):
@@ -196,6 +200,14 @@ def read(path, fresh):
             " fs.load(path).model",
             others,
         )
+    if "" not in (state.kernels, fresh.kernels) and state.kernels != fresh.kernels:
+        log.warning(
+            "%s was computed by %s kernels, and training continues with %s kernels: it can differ"
+            " in the last digits from a training without interruption",
+            path,
+            state.kernels,
+            fresh.kernels,
+        )
     if not is_record(state.model):
         raise DataFileError(f"{path} holds no model; it is damaged")
     held, wanted = _dtype(state.model), _dtype(fresh.model)
@@ -226,6 +238,7 @@ def read(path, fresh):
         state,
         data=fresh.data,
         settings=fresh.settings,
+        kernels=fresh.kernels,
         note=state.note if fresh.note is None else fresh.note,
     )
 

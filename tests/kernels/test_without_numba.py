@@ -1,5 +1,6 @@
-"""Without a Numba that fits the NumPy a bound on the host says what is wrong."""
+"""Without a Numba that fits the NumPy, kernels that must be compiled say what is wrong."""
 
+import os
 import subprocess
 import sys
 
@@ -27,8 +28,15 @@ except ImportError as error:
 
 
 def test_the_message_says_what_fits():
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE],
+        env=os.environ | {"FASTSVGP_KERNELS": "none"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == (
-        "NumPy arrays need Numba, which cannot be imported here (Numba needs NumPy 2.3 or less. Got"
-        " NumPy 2.4.): install versions of numba and numpy that fit; CuPy arrays need none"
+        "compiling kernels needs Numba, which cannot be imported here (Numba needs NumPy 2.3 or"
+        " less. Got NumPy 2.4.); install versions of numba and numpy that fit, or a wheel of"
+        " fastsvgp with compiled kernels"
     )

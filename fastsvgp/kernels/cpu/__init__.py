@@ -25,8 +25,3 @@ def _load_blas():
 
 
 _load_blas()
-
-from .common import numba_cache  # noqa: E402  Numba, after SciPy's BLAS
-
-numba_cache.drop_stale()
-numba_cache.find_place()

@@ -1,8 +1,8 @@
 """Optimiser updates in one fused pass over flat parameter vectors."""
 
 import numpy as np
-from numba import njit
 
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -11,7 +11,7 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}
 # Ranges are sliced first, so that loops count from zero: with an index that could be negative
 # LLVM emits gathers and scatters. A checked division ("python" error model) would not vectorise
 # either.
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel("i i X1 X1 X1 X1 X1 X1 X1 x x x x x x", fastmath=FAST, error_model="numpy")
 def _adam(
     start,
     stop,

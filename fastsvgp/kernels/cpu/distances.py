@@ -11,12 +11,13 @@ from . import pairwise
 from .common import scratch
 from .common.batching import plain
 from .common.blocked import mirror_rows
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 from .pairwise.low_dim import transpose
-from .pairwise.tiles import ROWS, fold, jit, squared_distances as distances_of_row
+from .pairwise.tiles import LOOP, ROWS, fold, squared_distances as distances_of_row
 
 
-@jit
+@kernel("i i R2 R2 R1 b R2", **LOOP)
 def _blocks(start, stop, X1, Bt, scale, symmetric, R):
     """Compute block rows start..stop; ``symmetric``: the lower triangle, mirrored."""
     N1, N2 = R.shape

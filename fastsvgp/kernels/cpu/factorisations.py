@@ -1,11 +1,11 @@
 """CPU twin of ``factorisations``; its reverse rules need no derivative of a factor."""
 
 import numpy as np
-from numba import njit
 
 from ...errors import NotPositiveDefinite
 from .common import blas, blocked, scratch
 from .common.batching import each, each_into, flat, matrix, owned
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 from .products import lower_copy
 from .triangular import tril
@@ -100,7 +100,7 @@ def cholesky_product(L):
     return each_into(one, L)[0]
 
 
-@njit(nogil=True, cache=True)
+@kernel("i i R2 R2")
 def turn_lower(start, stop, A, out):
     """Set rows of out to the lower triangle of J A' J, zeros above; J reverses the order."""
     n = A.shape[0]

@@ -6,11 +6,11 @@ another 1/3 M^3.
 """
 
 import numpy as np
-from numba import njit
 
 from .common import blas, blocked, scratch
 from .common.batching import each, entry, matrix, summed_to
 from .common.blas import N
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 from .triangular import lower_products
 
@@ -21,7 +21,7 @@ CERTIFICATE, SAFE, FAR = 0.46, (0.45, 2.0), 0.3  # of step sizes: see newton_sch
 # --- one pass each --------------------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
+@kernel("i i R2 r r r R2")
 def _scaled_tril(start, stop, C, scale, diagonal, shift, out):
     """Set out to ``scale`` tril(C) below the diagonal, ``shift + diagonal * C_ii`` on it."""
     for i in range(start, stop):
@@ -37,7 +37,7 @@ def scaled_tril(C, scale, diagonal, shift, out):
     return out
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2", fastmath=FAST)
 def _deviation(start, stop, E):
     """Subtract one from the diagonal and clear the upper triangle.
 
@@ -56,7 +56,7 @@ def _deviation(start, stop, E):
     return squares, trace, smallest, largest
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R2", fastmath=FAST)
 def _tril_inner(start, stop, P, Q):
     total = 0.0
     for i in range(start, stop):
@@ -65,7 +65,7 @@ def _tril_inner(start, stop, P, Q):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R1", fastmath=FAST)
 def _symmetric_times(start, stop, S, v):
     """Compute the part of S v from rows ``start`` to ``stop`` of the lower triangle of S.
 

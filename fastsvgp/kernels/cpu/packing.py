@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-from numba import njit
 
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -12,7 +12,7 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 # One unit of work is the pair of rows i and M - 1 - i: every pair has M + 1 entries, so equal
 # ranges are equal work.
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R3 X2", fastmath=FAST)
 def _pack(start, stop, A, out):
     size = A.shape[1]
     half = (size + 1) // 2
@@ -24,7 +24,7 @@ def _pack(start, stop, A, out):
                 out[b, offset + j] = A[b, i, j]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i X2 R3", fastmath=FAST)
 def _unpack(start, stop, packed, out):
     size = out.shape[1]
     half = (size + 1) // 2

@@ -1,12 +1,12 @@
 """One step of a pivoted Cholesky factorisation of a covariance that is never formed."""
 
 import numpy as np
-from numba import njit
 
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
 
-@njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
+@kernel("i i X2 X1 x X1 X1", fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
 def _deflate(start, stop, factor, weights, inverse_root, column, variance):
     j = weights.size
     for n in range(start, stop):

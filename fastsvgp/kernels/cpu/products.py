@@ -1,10 +1,10 @@
 """CPU twin of ``products``: matrix products by BLAS, and the fused passes over (M, N) arrays."""
 
 import numpy as np
-from numba import njit
 
 from .common import blas, blocked, scratch
 from .common.batching import each, flat, matrix
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -94,7 +94,7 @@ def empty(shape, like):
     return scratch.empty(shape, like.dtype)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R2 R1 R1 R1", fastmath=FAST)
 def _column_moments(start, stop, A, B, x, dots, squares):
     M = A.shape[0]
     fours = M // 4 * 4  # rows at a time: memory delivers four streams faster than one
@@ -129,7 +129,7 @@ def column_moments(A, x, B=None):
     return dots, squares
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R2", fastmath=FAST)
 def _lower_copy(start, stop, A, out):
     for i in range(start, stop):
         source, lower, upper = A[i, : i + 1], out[i, : i + 1], out[i, i + 1 :]
@@ -147,7 +147,7 @@ def lower_copy(A):
     return out
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R1 R2", fastmath=FAST)
 def _scale_columns(start, stop, A, w, out):
     for i in range(start, stop):
         for j in range(A.shape[1]):
@@ -160,7 +160,7 @@ def scale_columns(A, w, out=None):
     return out
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R1 R1 R1 b", fastmath=FAST)
 def _add_outer(start, stop, T, x, a, w, scale):
     for i in range(start, stop):
         t, xi = T[i], x[i]
@@ -177,7 +177,7 @@ def add_outer(T, x, a, w=None):
     return T
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R2 r", fastmath=FAST)
 def _add_scaled(start, stop, T, A, c):
     for i in range(start, stop):
         t, row = T[i], A[i]
@@ -190,7 +190,7 @@ def add_scaled(T, A, c):
     return T
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R1 R1 R1 R2 R1", fastmath=FAST)
 def _scale_add_outer(start, stop, T, w, x, a, A, dots):
     for i in range(start, stop):
         t, row, xi = T[i], A[i], x[i]
@@ -207,7 +207,7 @@ def scale_add_outer(T, w, x, a, A):
     return dots
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R1 R1 R2 R1 b R1", fastmath=FAST)
 def _add_outer_minus_scaled(start, stop, T, x, a, A, w, scale, dots):
     for i in range(start, stop):
         t, row, xi = T[i], A[i], x[i]
@@ -229,7 +229,7 @@ def add_outer_minus_scaled(T, x, a, A, w, scale=False):
     return dots
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2", fastmath=FAST)
 def _tril_squares(start, stop, L):
     total = 0.0
     for i in range(start, stop):
@@ -259,7 +259,7 @@ def raise_to_floor(var, kff, add=False):
     return count
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R2 r b R2", fastmath=FAST)
 def _tril_update(start, stop, C, L, shift, transpose, out):
     M = L.shape[0]
     # 8 x 8 tiles: each cache line is read once, and loops of fixed length are vectorised

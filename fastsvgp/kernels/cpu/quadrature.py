@@ -7,18 +7,16 @@ outer loop and the data in the inner one, so every inner loop is a contiguous ro
 """
 
 import numpy as np
-from numba import njit
 
 from ..common.quadrature_rules import ENDS, NO_SCALE, points as points_of, raised, rule, seed_of
 from .common import normal_cdf
+from .common.compiled import kernel, njit
 from .common.elementwise import exp
 from .common.thread_pool import over_rows
 
 FUNCTIONS = {"log_ndtr": 0, "log_sigmoid": 1, "log1p_square": 2}
 f8 = np.float64
 LOOPS = {
-    "nogil": True,
-    "cache": True,
     "fastmath": {"contract", "nsz", "arcp"},
     "error_model": "numpy",
 }
@@ -71,7 +69,7 @@ def expectation(function, mean, var, num, need):
     return (value, d_mean, d_var) if need else (value, None, None)
 
 
-@njit(**LOOPS)
+@kernel("i i i X1 X1 X1 X1 X1 X2", **LOOPS)
 def _expectation(start, stop, function, mean, var, at, z, w, out):
     block = 256
     x, g, slope, root = np.empty(block), np.empty(block), np.empty(block), np.empty(block)
@@ -119,7 +117,7 @@ def tabulated_average(G, nodes, weights, table, mean, var, need):
     return (value, *bars) if need else (value, None, None)
 
 
-@njit(**LOOPS)
+@kernel("i i I1 I1 X1 X1 X2 X2 X3 x X3", **LOOPS)
 def _tabulated_average(start, stop, at, table, mean, var, nodes, weights, G, ends, out):
     all_z, all_e = np.empty(nodes.shape[1]), np.empty(nodes.shape[1])
     for j in range(start, stop):
@@ -183,7 +181,7 @@ def largest(Y, mean, var, num, need):
     return tuple(x.astype(mean.dtype, copy=False) for x in (p, d_mean, d_var))
 
 
-@njit(**LOOPS)
+@kernel("i i I1 X2 X2 X1 X1 X1 X2 X2", **LOOPS)
 def _largest(start, stop, Y, mean, var, z, w, p, d_mean, d_var):
     # p = sum_k w_k prod_{c != y} Phi(t_c), t_c = (f_k - m_c) / s_c, f_k = m_y + s_y z_k. With D_c =
     # w_k phi(t_c) / s_c times the product of the *other* Phi (from products of those before c and
@@ -275,7 +273,7 @@ def expected_logsumexp(mean, var, points, need):
     return tuple(x.astype(mean.dtype, copy=False) for x in (value, d_mean, d_var))
 
 
-@njit(**LOOPS)
+@kernel("i i X2 X2 X2 X1 X2 X2", **LOOPS)
 def _expected_logsumexp(start, stop, mean, root, points, value, d_mean, d_var):
     # d_mean: average softmax; d_var: average softmax_c * point_c, which the caller divides by 2
     # root

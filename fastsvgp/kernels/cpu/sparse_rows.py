@@ -7,17 +7,17 @@ fetches some rows into a buffer, another computes there, a third writes back.
 import math
 
 import numpy as np
-from numba import njit
 
 from .common import scratch
+from .common.compiled import kernel, njit
 from .common.elementwise import exp
 from .common.thread_pool import over_rows
 
-PLAIN = {"nogil": True, "cache": True, "fastmath": {"contract"}, "error_model": "numpy"}
+PLAIN = {"fastmath": {"contract"}, "error_model": "numpy"}
 LANES, COLUMNS = 64, 16  # rows of a buffer; columns of a thread at a time
 
 
-@njit(**PLAIN)
+@kernel("i i R2 I1 R2", **PLAIN)
 def _gather(start, stop, A, rows, out):
     """out (k, r) = A[rows]', for some of the rows."""
     for c in range(0, A.shape[1], COLUMNS):
@@ -33,7 +33,7 @@ def gather_rows(A, rows, out):
     return out
 
 
-@njit(**PLAIN)
+@kernel("I1 I1 I1 T1 I1", **PLAIN)
 def _places(rows, order, where, first, distinct):
     """Return the number of distinct rows.
 
@@ -50,7 +50,7 @@ def _places(rows, order, where, first, distinct):
     return count
 
 
-@njit(**PLAIN)
+@kernel("i i R2 I1 T1 R2", **PLAIN)
 def _add(start, stop, values, where, first, out):
     """out[where] = values, or += if these are not the first, for some of the columns."""
     for c in range(start, stop, COLUMNS):
@@ -97,7 +97,7 @@ def _moved(x, total, g, size, epsilon, positive):
     return (x * exp(change) if positive else x + change), total
 
 
-@njit(**PLAIN)
+@kernel("i i R2 R2 I1 R2 r r b i", **PLAIN)
 def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, period):
     k = array.shape[1]
     if k == 1 and not period:

@@ -7,11 +7,11 @@ unit is number floor(u width / 2^64) of its block. All units have the same proba
 """
 
 import numpy as np
-from numba import njit
 
+from .common.compiled import kernel, njit
 from .fourier.philox import LANES, philox
 
-PLAIN = {"nogil": True, "cache": True, "error_model": "numpy"}
+PLAIN = {"error_model": "numpy"}
 u8 = np.uint64
 _WORD, _THIRTY_TWO = u8(0xFFFFFFFF), u8(32)
 
@@ -25,7 +25,7 @@ def _upper(a, b, width):
     return a * high + (across >> _THIRTY_TWO) + (over >> _THIRTY_TWO) + (middle >> _THIRTY_TWO)
 
 
-@njit(**PLAIN)
+@kernel("i i u u u I1 X1", **PLAIN)
 def _draw(num, size, seed, step, stream, units, widths):
     words, each, rest = np.empty((4, LANES), np.uint64), num // size, num % size
     for first in range(0, size, LANES):

@@ -1,8 +1,8 @@
 """Loops of ``chevron``: the places of C in u z', and the second pass of ``gram_vjp``."""
 
 import numpy as np
-from numba import njit
 
+from ..common.compiled import kernel, njit
 from ..common.simd import (
     add,
     eight_zeros,
@@ -20,7 +20,7 @@ from .rows import FAST
 TILE = 1024  # rows
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _rows(start, stop, k, rows, u, v, heads, bar):
     """Rows from ``start`` on: sum_r u[r, i] heads[r] + v[r, i] heads[len(u) + r], or only u.
 
@@ -46,7 +46,7 @@ def _rows(start, stop, k, rows, u, v, heads, bar):
         to = shifted(to, k)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _dense_bar(start, stop, k, rows, u, v, heads, bar):
     """Rows ``start`` to ``stop`` of all rows in ``bar``.
 
@@ -61,7 +61,7 @@ def _dense_bar(start, stop, k, rows, u, v, heads, bar):
     bar[last * k : stop * k] = spare[: (stop - last) * k]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _pairs(start, stop, u, v, to):
     """to[i - start] = sum_r u[r, i] v[r, i]"""
     to[:] = 0
@@ -71,7 +71,7 @@ def _pairs(start, stop, u, v, to):
             to[t] += a[t] * b[t]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i i i I1 R2 R1 R2 R1 R1", fastmath=FAST)
 def outer(start, stop, k, skip, rows, u, heads, rest, dense_bar, diagonal_bar):
     """The places of C in sum_r u_r z_r', line by line; the diagonal's from line ``skip`` on."""
     _dense_bar(start, stop, k, rows, u, u[:0], heads, dense_bar)
@@ -83,7 +83,7 @@ def outer(start, stop, k, skip, rows, u, heads, rest, dense_bar, diagonal_bar):
                 diagonal_bar[i - skip] = 0
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i (R1 i i R1 I1) R2 R2 R2 R1 R1 R2", fastmath=FAST)
 def gram_bars(start, stop, chevron, x, y, heads, dense_bar, diagonal_bar, x_bar):
     """One read of a row for x_bar and one write of its cotangent, while the vectors are at hand.
 

@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from ..common.compiled import kernel, njit
 from ..common.simd import (
     add,
     eight_zeros,
@@ -50,7 +50,7 @@ class Sides(NamedTuple):
     out: Any
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _any_rows(start, stop, C, sides):
     """Any rows, one by one."""
     for i in range(start, stop):
@@ -66,7 +66,7 @@ def _any_rows(start, stop, C, sides):
             sides.out[r, i] = total
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _by_lanes(head, k):
     """Entry r k + 4 j + lane is of column j and side r + lane, 4 | r; 0 if there is no side."""
     count = len(head)
@@ -77,7 +77,7 @@ def _by_lanes(head, k):
     return weights
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _plus(rows, h, sums):
     """``sums``, one for each of four rows, plus ``rows`` times ``h``."""
     return (
@@ -88,7 +88,7 @@ def _plus(rows, h, sums):
     )
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _one_side(panel, head, total):
     """``total`` plus products of four rows, with one side: columns are the lanes."""
     at, k, (a, b, c, d) = panel.dense, panel.k, panel.places
@@ -116,14 +116,14 @@ def _one_side(panel, head, total):
     return total
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _column(panel, j, weights, sums):
     at, (a, b, c, d) = panel.dense, panel.places
     rows = splat(at, a + j), splat(at, b + j), splat(at, c + j), splat(at, d + j)
     return _plus(rows, load(weights, 4 * j), sums)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _four_sides(panel, weights):
     """Products of four rows with four sides, which are the lanes until rows take their place."""
     zero, k = zeros(panel.dense), panel.k
@@ -137,7 +137,7 @@ def _four_sides(panel, weights):
     return transposed(sums[0], sums[1], sums[2], sums[3])
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _fours(first, last, C, order, sides):
     (count, n), k, (step, part, ahead) = sides.out.shape, C.k, steps(order, first, last, AHEAD)
     at, head = pointer(C.dense), pointer(sides.weights)
@@ -168,7 +168,7 @@ def _fours(first, last, C, order, sides):
                 to_lines(order, out, r * n + i, part, own)
 
 
-@njit(nogil=True, cache=True)
+@kernel("i i (R1 i i R1 I1) R2 R2 R2")
 def rows_of_product(start, stop, chevron, head, rest, out):
     """out[r, i] = row g of C z_r, where head[r, j] = z_r[j] and rest[r, i] = z_r[g].
 

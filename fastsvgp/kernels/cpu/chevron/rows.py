@@ -19,8 +19,7 @@ quarter of the time of short rows), and makes one loop of each ``Order``.
 
 from typing import Any, NamedTuple
 
-from numba import njit
-
+from ..common.compiled import njit
 from ..common.simd import gather, load, pointer, prefetch, scatter, store
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -57,33 +56,33 @@ class Panel(NamedTuple):
     ahead: Any  # bytes
 
 
-@njit(nogil=True, cache=True)
+@njit
 def sides_as_lanes(C, count):
     """Eight columns are faster for one side, and for long rows of float32 that a cache holds."""
     cached = C.k >= SHORT and C.dense.itemsize == 4 and C.dense.size <= CACHED
     return count > 1 and not cached
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def row_of(C, i):
     return C.rows[i] if C.rows.size else i
 
 
-@njit(nogil=True, cache=True)
+@njit
 def pivot(C, i):
     """The diagonal entry of line i."""
     g = row_of(C, i)
     return C.diagonal[g - C.k] if g >= C.k else C.dense[g * C.stride + g]
 
 
-@njit(nogil=True, cache=True)
+@njit
 def in_fours(start, stop, C):
     """``(first, last)``: the lines whose rows are complete, or listed; a multiple of four."""
     first = min(stop, start if C.rows.size else max(start, C.k))
     return first, stop - (stop - first) % 4
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def steps(order, first, last, ahead):
     """``(step, part, ahead)``: lines from panel to panel, and in it; bytes to prefetch."""
     if order.apart:
@@ -91,7 +90,7 @@ def steps(order, first, last, ahead):
     return 4, 1, 0 if order.listed else ahead
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def four_rows(C, order, i, part, last):
     """The rows of lines i, i + part, i + 2 part, i + 3 part."""
     if not order.listed:
@@ -106,7 +105,7 @@ def four_rows(C, order, i, part, last):
     return C.rows[i], C.rows[i + 1], C.rows[i + 2], C.rows[i + 3]
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def four_entries(C, order, rows):
     """Their diagonal entries, beyond the first k."""
     a, b, c, d = rows
@@ -116,13 +115,13 @@ def four_entries(C, order, rows):
     return load(entries, a - C.k)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def from_lines(order, x, i, part):
     """Elements i, i + part, i + 2 part, i + 3 part."""
     return gather(x, i, i + part, i + 2 * part, i + 3 * part) if order.apart else load(x, i)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def to_lines(order, x, i, part, four):
     """These elements become ``four``."""
     if order.apart:

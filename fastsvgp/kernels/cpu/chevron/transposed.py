@@ -7,8 +7,8 @@ up to seven numbers that follow a row are added up too, in places that are never
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from ..common.compiled import kernel, njit
 from ..common.simd import (
     add,
     load,
@@ -54,7 +54,7 @@ class Sums(NamedTuple):
     half: Any  # numbers of x
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _any_rows(start, stop, C, x, y, rest, totals):
     """Any rows, one by one."""
     count = len(x)
@@ -70,14 +70,14 @@ def _any_rows(start, stop, C, x, y, rest, totals):
                 rest[r, i] = C.diagonal[g - C.k] * x[r, i] if g >= C.k else 0
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _add_products(sums, j, before, rows, x):
     """Add four products in one step: the next four rows wait for it."""
     first = multiply_add(rows[0], x[0], multiply(rows[1], x[1]))
     store(sums, j, add(before, add(first, multiply_add(rows[2], x[2], multiply(rows[3], x[3])))))
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _one_side(panel, x, sums):
     """Add four rows times numbers of one side: columns are the lanes."""
     at, part, (a, b, c, d) = panel.dense, panel.part, panel.places
@@ -99,14 +99,14 @@ def _one_side(panel, x, sums):
         _add_products(sums, j, load_eight(sums, j), rows, four)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _column(panel, j, four, sums):
     at, (a, b, c, d) = panel.dense, panel.places
     rows = splat(at, a + j), splat(at, b + j), splat(at, c + j), splat(at, d + j)
     _add_products(sums, 4 * j, load(sums, 4 * j), rows, four)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _four_sides(panel, x, n, count, sums):
     """Add four rows times numbers of four sides or fewer, ``n`` apart: sides are the lanes."""
     p, q, r, s = load(x, 0), zeros(x), zeros(x), zeros(x)
@@ -125,7 +125,7 @@ def _four_sides(panel, x, n, count, sums):
         _column(panel, k - 1, four, sums)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _add_rows(panel, by_sides, x, n, count, sums, pitch):
     """Add four rows times their numbers, from ``x`` on."""
     if by_sides:
@@ -136,7 +136,7 @@ def _add_rows(panel, by_sides, x, n, count, sums, pitch):
             _one_side(panel, shifted(x, r * n), shifted(sums, r * pitch))
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _fours(first, last, C, order, x, y, rest, sums):
     (count, n), (step, part, ahead) = x.shape, steps(order, first, last, AHEAD)
     fours = (last - first) // 4
@@ -167,7 +167,7 @@ def _fours(first, last, C, order, x, y, rest, sums):
             sums.short[j] = 0
 
 
-@njit(nogil=True, cache=True)
+@kernel("i i (R1 i i R1 I1) R2 R2 R2")
 def columns_of_product(start, stop, chevron, x, y, rest):
     """What these rows add to the first k entries of C' x_r, then C' y_r, in float64.
 

@@ -10,10 +10,10 @@ upper triangle of a lower factor is never read.
 import math
 
 import numpy as np
-from numba import njit, types
 
 from . import blas
-from .blas import N, T, jit
+from .blas import N, T
+from .compiled import kernel, njit
 
 BLOCK = 64
 PANEL = 128
@@ -24,25 +24,25 @@ MOST = 512  # rows of a half product that is computed by panels
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
-@njit(nogil=True, cache=True)
+@njit
 def panels(n, width):
     """Return the number of panels of about this width that n rows or columns are split into."""
     return max(1, (n + width // 2) // width)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def edge(n, count, p):
     """Return the start of panel p of ``count``; all but the last are multiples of 8 wide."""
     return n if p >= count else n * p // count // 8 * 8
 
 
-@njit(nogil=True, cache=True)
+@njit
 def half(n):
     """Return the multiple of BLOCK nearest to the middle of n, so that leaves are full blocks."""
     return max(BLOCK, (n // 2 + BLOCK - 1) // BLOCK * BLOCK) if n > BLOCK else n // 2
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _inverted(L):
     """Compute X = L^-1 in new memory, zeros above the diagonal.
 
@@ -73,14 +73,14 @@ def _inverted(L):
     return X[:, :]
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _put_lower(X, L):
     for i in range(L.shape[0]):
         for j in range(i + 1):
             L[i, j] = X[i, j]
 
 
-@jit(*"M")
+@kernel("M")
 def inverse(L):
     """L := L^-1 in place, lower; n^3/3 flops.
 
@@ -108,7 +108,7 @@ def inverse(L):
     blas.trmm(L22, L21, True, N, 1.0)
 
 
-@jit(*"MMi")
+@kernel("M M i")
 def solve(L, B, trans):
     """B := op(L)^-1 B in place; m m n flops."""
     n = L.shape[0]
@@ -129,7 +129,7 @@ def solve(L, B, trans):
         solve(L[:h, :h], B[:h], trans)
 
 
-@jit(*"MMi")
+@kernel("M M i")
 def solve_right(L, B, trans):
     """B := B op(L)^-1 in place; n n m flops."""
     n = L.shape[0]
@@ -150,7 +150,7 @@ def solve_right(L, B, trans):
         solve_right(L[:h, :h], B[:, :h], trans)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _cholesky_leaf(C):
     """Factor a C-ordered C in place: column j by four rows at a time against row j.
 
@@ -189,7 +189,7 @@ def _cholesky_leaf(C):
     return 0
 
 
-@jit("M", returns=types.int64)
+@kernel("M")
 def cholesky(A):
     """Factor A in place, lower; return 0, or one plus the failing row. n^3/3 flops.
 
@@ -219,7 +219,7 @@ def cholesky(A):
     return 0
 
 
-@jit(*"MMMxx")
+@kernel("M M M x x")
 def tril_product(A, B, C, alpha, beta):
     """Lower triangle of C := alpha A B' + beta C; n n k flops.
 
@@ -241,7 +241,7 @@ def tril_product(A, B, C, alpha, beta):
         blas.gemm(A[i:], B[i:end], C[i:, i:end], N, T, alpha, beta)
 
 
-@jit(*"MMxx")
+@kernel("M M x x")
 def gram_of_panels(A, C, alpha, beta):
     """Do the same for B = A and few rows.
 
@@ -252,7 +252,7 @@ def gram_of_panels(A, C, alpha, beta):
         blas.gemm(A[i:end], A[:end], C[i:end, :end], N, T, alpha, beta)
 
 
-@jit(*"MM")
+@kernel("M M")
 def tril_solve(L, W):
     """W := L^-1 W in place for lower-triangular L and W; n^3/3 flops.
 
@@ -265,7 +265,7 @@ def tril_solve(L, W):
         solve(L[i:, i:], W[i:, i:j], N)
 
 
-@jit(*"MM")
+@kernel("M M")
 def tril_solve_transposed(L, W):
     """W := tril(L^-T W) in place for lower-triangular L and W; n^3/3 flops.
 
@@ -280,7 +280,7 @@ def tril_solve_transposed(L, W):
         solve(L[i:j, i:j], W[i:j, :j], T)
 
 
-@jit(*"MM")
+@njit("M M")
 def subtract(A, B):
     """A := A - B."""
     for i in range(A.shape[0]):
@@ -288,7 +288,7 @@ def subtract(A, B):
             A[i, j] -= B[i, j]
 
 
-@jit(*"MM")
+@kernel("M M")
 def inverse_congruence(L, S):
     """Lower triangle of the symmetric S := L^-T S L^-1, in place, lower triangle read; n^3 flops.
 
@@ -336,7 +336,7 @@ def inverse_congruence(L, S):
         subtract(Q, Y[:, :])
 
 
-@jit(*"M")
+@kernel("M")
 def gram(L):
     """Lower triangle of L := L' L in place, for a lower-triangular L; n^3/3 flops."""
     n = L.shape[0]
@@ -355,7 +355,7 @@ def gram(L):
     gram(L[h:, h:])
 
 
-@jit(*"M")
+@kernel("M")
 def gram_of_rows(L):
     """Lower triangle of L := L L' in place, for a lower-triangular L; n^3/3 flops."""
     n = L.shape[0]
@@ -373,7 +373,7 @@ def gram_of_rows(L):
     gram_of_rows(L[:h, :h])
 
 
-@njit(nogil=True, cache=True)
+@njit
 def mirror_rows(S, start, stop):
     """Copy rows of the lower triangle to the columns above it; ``start`` is a multiple of 8.
 
@@ -391,13 +391,13 @@ def mirror_rows(S, start, stop):
                 S[j, i] = S[i, j]
 
 
-@jit(*"M")
+@kernel("M")
 def mirror(S):
     """Copy the lower triangle to the upper one."""
     mirror_rows(S, 0, S.shape[0])
 
 
-@jit(*"M")
+@kernel("M")
 def clear_upper(L):
     """Set the strict upper triangle to zero."""
     for i in range(L.shape[0]):

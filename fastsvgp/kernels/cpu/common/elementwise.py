@@ -7,12 +7,9 @@ selections, and comparisons are written so that NaN reaches the result.
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic, overload
 
-_INTEGER = {types.float64: types.int64, types.float32: types.int32}
-_FLOAT = {i: f for f, i in _INTEGER.items()}
+from .compiled import intrinsic, ir, njit, overload, types
+
 f8, f4 = np.float64, np.float32
 
 
@@ -23,7 +20,7 @@ def bits(typingctx, x):
     def codegen(context, builder, signature, args):
         return builder.bitcast(args[0], ir.IntType(signature.return_type.bitwidth))
 
-    return _INTEGER[x](x), codegen
+    return (types.int64 if x == types.float64 else types.int32)(x), codegen
 
 
 @intrinsic
@@ -33,7 +30,7 @@ def from_bits(typingctx, i):
     def codegen(context, builder, signature, args):
         return builder.bitcast(args[0], context.get_value_type(signature.return_type))
 
-    return _FLOAT[i](i), codegen
+    return (types.float64 if i == types.int64 else types.float32)(i), codegen
 
 
 # exp(x) = 2^n exp(r) with n = round(x / ln 2) and r = x - n ln 2, |r| <= ln(2) / 2. ln 2 is split
@@ -108,7 +105,7 @@ _POWERS_4 = tuple(
 )
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _series8(r, c):
     """1 + r (c0 + c1 r + ...)"""
     p = c[8] + r * (c[9] + r * c[10])
@@ -117,12 +114,12 @@ def _series8(r, c):
     return f8(1.0) + r * p
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _series4(r, c):
     return f4(1.0) + r * (c[0] + r * (c[1] + r * (c[2] + r * (c[3] + r * (c[4] + r * c[5])))))
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _exp8(x):
     y = f8(709.0) if x > f8(709.0) else x
     n = np.rint(y * _LOG2E_8)
@@ -131,7 +128,7 @@ def _exp8(x):
     return f8(0.0) if x < f8(-700.0) else _series8(r, _P) * power
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _exp4(x):
     y = f4(88.0) if x > f4(88.0) else x
     n = np.rint(y * _LOG2E_4)
@@ -147,7 +144,7 @@ def _exp4(x):
 _BIASED_8, _BIASED_4 = f8(1.5 * 2.0**52 + 1023), f4(1.5 * 2.0**23 + 127)
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _power_of_half8(t):
     shifted = _BIASED_8 - t
     f = (_BIASED_8 - shifted) - t
@@ -155,7 +152,7 @@ def _power_of_half8(t):
     return f8(0.0) if t > f8(1010.0) else _series8(f, _POWERS_8) * power
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _power_of_half4(t):
     shifted = _BIASED_4 - t
     f = (_BIASED_4 - shifted) - t
@@ -245,7 +242,7 @@ _TURN_4 = tuple(
 _LAST_8, _LAST_4 = np.int64(63), np.int32(31)
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _cos_sin8(t):
     k = np.rint(t + t)
     r = t - f8(0.5) * k
@@ -261,7 +258,7 @@ def _cos_sin8(t):
     return from_bits(bits(f8(1.0) + z * p) ^ sign), from_bits(bits(r * s) ^ sign)
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _cos_sin4(t):
     k = np.rint(t + t)
     r = t - f4(0.5) * k

@@ -5,12 +5,12 @@ correction terms.
 """
 
 import numpy as np
-from numba import njit
 
+from .compiled import njit
 from .elementwise import bits, exp, from_bits
 
 f8 = np.float64
-PLAIN = {"nogil": True, "cache": True, "fastmath": {"contract"}, "error_model": "numpy"}
+PLAIN = {"fastmath": {"contract"}, "error_model": "numpy"}
 
 _ONE, _ROOT_HALF = np.int64(1023 << 52), np.int64(0x3FE6A09E667F3BCD)  # bits of 1 and of sqrt(1/2)
 _FRACTION, _SHIFT = np.int64((1 << 52) - 1), np.int64(52)

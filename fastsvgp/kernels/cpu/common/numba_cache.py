@@ -12,8 +12,6 @@ with a warning. It must be private, because we would execute any machine code in
 """
 
 import atexit
-import functools
-import hashlib
 import os
 import pathlib
 import shutil
@@ -23,14 +21,7 @@ import warnings
 
 import numba
 
-FOLDER = pathlib.Path(__file__).parents[1]  # of all CPU kernels
-
-
-@functools.cache
-def _stamp():
-    return hashlib.sha256(
-        b"".join(p.read_bytes() for p in sorted(FOLDER.rglob("*.py")))
-    ).hexdigest()
+from .ahead import FOLDER, sources
 
 
 def drop_stale():
@@ -38,12 +29,12 @@ def drop_stale():
     cache = FOLDER / "__pycache__"
     stamp_file = cache / "fastsvgp.stamp"
     try:
-        if stamp_file.exists() and stamp_file.read_text() == _stamp():
+        if stamp_file.exists() and stamp_file.read_text() == sources():
             return
         for file in [*FOLDER.rglob("__pycache__/*.nbi"), *FOLDER.rglob("__pycache__/*.nbc")]:
             file.unlink(missing_ok=True)
         cache.mkdir(exist_ok=True)
-        stamp_file.write_text(_stamp())
+        stamp_file.write_text(sources())
     except OSError:  # a read-only installation: it cannot hold compiled files either
         pass
 
@@ -86,7 +77,7 @@ def _temporary():
                 and found.st_uid == os.getuid()
                 and stat.S_IMODE(found.st_mode) == 0o700
             ):
-                place = place / _stamp()[:16]  # of these sources, so nothing in it is stale
+                place = place / sources()[:16]  # of these sources, so nothing in it is stale
                 place.mkdir(mode=0o700, exist_ok=True)
                 return place
         except OSError:  # owned by another user, or not a folder

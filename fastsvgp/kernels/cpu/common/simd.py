@@ -11,23 +11,33 @@ others: rows of a hundred columns took 2.5 times as long. The caller keeps the a
 argument of its own, or by using it again after the last use of the pointer.
 """
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, models, register_model
+import functools
+
+from .compiled import intrinsic, ir, types
 
 
-class Lanes(types.Type):
-    def __init__(self, dtype, count):
-        self.dtype, self.count = dtype, count
-        super().__init__(f"Lanes({dtype}, {count})")
+@functools.cache
+def _lanes():
+    """Return the type, which Numba must know before it compiles."""
+    from numba.core import types
+    from numba.extending import models, register_model
+
+    class Lanes(types.Type):
+        def __init__(self, dtype, count):
+            self.dtype, self.count = dtype, count
+            super().__init__(f"Lanes({dtype}, {count})")
+
+    @register_model(Lanes)
+    class _LanesModel(models.PrimitiveModel):
+        def __init__(self, manager, kind):
+            element = manager.lookup(kind.dtype).get_value_type()
+            super().__init__(manager, kind, ir.VectorType(element, kind.count))
+
+    return Lanes
 
 
-@register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager, kind):
-        super().__init__(
-            manager, kind, ir.VectorType(manager.lookup(kind.dtype).get_value_type(), kind.count)
-        )
+def Lanes(dtype, count):
+    return _lanes()(dtype, count)
 
 
 def _pick(builder, a, b, *lanes):

@@ -16,11 +16,10 @@ import threading
 from queue import SimpleQueue
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
 
 from ....runtime.num_threads import get_num_threads
 from .blas_threads import one_thread
+from .compiled import intrinsic, kernel, types
 
 CHUNKS = 4  # per thread
 LOOKS = 100_000  # half a nanosecond each
@@ -70,7 +69,7 @@ def _now(typingctx, array, i):
     return array.dtype(array, types.intp), codegen
 
 
-@njit(nogil=True, cache=True)
+@kernel("B1 i")
 def _watch(finished, looks):
     """Poll until all of ``finished`` are set, or for ``looks`` iterations."""
     for i in range(finished.size):

@@ -3,13 +3,13 @@
 a, b (R, 4) are weights of cosines and of sines, d (4,) of squared cosines.
 """
 
-from numba import njit
+from ..common.compiled import njit
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 GROUP = 4  # frequencies
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def add_forward(a, b, c, s, total):
     """total[r] += sum of a[r] cos + b[r] sin."""
     c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
@@ -23,7 +23,7 @@ def add_forward(a, b, c, s, total):
             )
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def add_squares(d, c, row):
     """row += sum of d cos^2."""
     c0, c1, c2, c3, d0, d1, d2, d3 = c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]
@@ -33,7 +33,7 @@ def add_squares(d, c, row):
         )
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def add_backward(U, c, s, of_c, of_s):
     """of_c[r] += sum of U[r] cos, of_s[r] += sum of U[r] sin."""
     c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
@@ -54,7 +54,7 @@ def add_backward(U, c, s, of_c, of_s):
         _add_four(of_s[r], b0, b1, b2, b3)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _add_four(place, a, b, c, d):
     place[0] += a
     place[1] += b
@@ -62,7 +62,7 @@ def _add_four(place, a, b, c, d):
     place[3] += d
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def add_squares_back(u, c, of_c):
     """of_c += sums of u cos^2."""
     c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
@@ -75,7 +75,7 @@ def add_squares_back(u, c, of_c):
     _add_four(of_c, a0, a1, a2, a3)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def set_slopes(U, a, b, c, s, g):
     """g = sum_r U[r] (b[r] cos - a[r] sin): the derivative of sum U * (W Phi') in the phase.
 
@@ -111,7 +111,7 @@ def set_slopes(U, a, b, c, s, g):
                     target[i] += u[i] * (br * cosine[i] - ar * sine[i])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def add_slopes_of_squares(u, d, c, s, g):
     """g -= 2 u d cos sin: the derivative of sum u * (sum d cos^2) in the phase."""
     for q in range(g.shape[0]):

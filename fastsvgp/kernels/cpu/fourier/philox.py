@@ -10,12 +10,12 @@ numbers.
 """
 
 import numpy as np
-from numba import njit
 
+from ..common.compiled import kernel, njit
 from ..common.elementwise import cos_sin
 from ..common.normal_cdf import log_sum
 
-PLAIN = {"nogil": True, "cache": True, "fastmath": {"contract"}, "error_model": "numpy"}
+PLAIN = {"fastmath": {"contract"}, "error_model": "numpy"}
 # of freedom of the Student-t spectrum; 0: normal
 DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 LANES = 64
@@ -36,7 +36,7 @@ def _round(c0, c1, c2, c3, k0, k1):
     return (p1 >> _THIRTY_TWO) ^ c1 ^ k0, p1, (p0 >> _THIRTY_TWO) ^ c3 ^ k1, p0
 
 
-@njit(**PLAIN)
+@kernel("U2 i u u", **PLAIN)
 def philox(counters, count, k0, k1):
     """Ten rounds in place on ``count`` counters, the columns of (4, LANES) uint64 words below 2^32.
 
@@ -75,7 +75,7 @@ def _exponential(word):
     return f8(-2.0) * log_sum(_uniform(word), f8(0.0))
 
 
-@njit(**PLAIN)
+@kernel("i i u I1 i R2", **PLAIN)
 def draw(start, stop, seed, indices, degrees, omega):
     """omega[d, p] = component d of frequency ``indices[p]``, p from start to stop.
 

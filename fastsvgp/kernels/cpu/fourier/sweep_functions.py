@@ -11,9 +11,9 @@ the division of tasks among threads.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..common import blas
+from ..common.compiled import kernel, njit
 from .fours import FAST
 from .philox import draw
 from .sweep_rows import LOOPS, MANY, SERIAL, gather, move, phases_of, product, turned, waves
@@ -47,7 +47,7 @@ class _Memory(NamedTuple):
     part: Any  # (D, B)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _memory(D, width, R, points, like):
     dtype, many = like.dtype, R >= MANY
     return _Memory(
@@ -65,7 +65,7 @@ def _memory(D, width, R, points, like):
     )
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _stretch(omega, factors):
     """omega (D, P) *= factors (P,)."""
     for d in range(omega.shape[0]):
@@ -74,7 +74,7 @@ def _stretch(omega, factors):
             row[p] *= factors[p]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _sum(a, b, c, s):
     """The sum of a cos + b sin."""
     total = c.dtype.type(0)
@@ -83,7 +83,7 @@ def _sum(a, b, c, s):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _slopes(U, i, a, b, c, s, g):
     """g = sum_r U[r, i] (b[r] cos - a[r] sin) of point i."""
     g[:] = 0
@@ -93,7 +93,7 @@ def _slopes(U, i, a, b, c, s, g):
             g[p] += u * (br[p] * c[p] - ar[p] * s[p])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _contract(omega, g, part, X_bar):
     """X_bar (D, B) += omega (D, P) g' for g (n, P), n at most B; the sums are in float64."""
     if omega.shape[0] > LOOPS:
@@ -118,7 +118,7 @@ def _contract(omega, g, part, X_bar):
             X_bar[d + 3, i] += t3
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+@njit(fastmath=FAST, forceinline=True)
 def _meet(x, count, U, panel, total, X_bar):
     """A panel of frequencies at the points x (D, B) of a tile; the last ones can be padding."""
     many, slopes = len(panel.sums) > 0, X_bar.size > 0
@@ -145,7 +145,7 @@ def _meet(x, count, U, panel, total, X_bar):
         _contract(panel.omega, theta, panel.part, X_bar)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i (U1 I1 i i R2) R4 i R3 R4 X4 X4", fastmath=FAST)
 def sweep_functions(start, stop, spectra, x, count, W, U, total, X_bar):
     """Tasks start ... stop: task f tiles + t is tile t of function f.
 

@@ -17,9 +17,9 @@ are counted less often (a tenth of the time with 8 features).
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..common import blas
+from ..common.compiled import kernel, njit
 from ..common.elementwise import cos_sin
 from .fours import (
     FAST,
@@ -39,7 +39,7 @@ SERIAL, SIDE = 1 << 18, 64  # multiply-adds of a product, and their cube root
 MANY = 16  # right-hand sides: from here on matrix products are faster
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i R2 R1 R3", fastmath=FAST)
 def turn(start, stop, X, turns, x):
     """x (tiles, D or more, points) = columns of X (N, D) times ``turns`` (D,), padded by zeros."""
     points = x.shape[2]
@@ -53,7 +53,7 @@ def turn(start, stop, X, turns, x):
                 row[i] = 0
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def phases_of(omega, x, theta):
     """theta (P, n) = omega' x, for omega (D, P) and x (D, n); D is a multiple of four."""
     if x.shape[0] > LOOPS:
@@ -78,7 +78,7 @@ def phases_of(omega, x, theta):
                 )
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("R2 R2 R2", fastmath=FAST)
 def waves(theta, c, s):
     """Cosines and sines of phases in turns.
 
@@ -93,7 +93,7 @@ def waves(theta, c, s):
 # --- any number of frequencies ----------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def turned(of_s, of_c, c, s, g):
     """g = of_c cos - of_s sin, and of_s = of_c = 0."""
     for q in range(g.shape[0]):
@@ -104,13 +104,13 @@ def turned(of_s, of_c, c, s, g):
         B[:] = 0
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _even(size, most):
     """The size of the fewest equal parts that are no larger than ``most``."""
     return -(-size // -(-size // most))
 
 
-@njit(nogil=True, cache=True)
+@njit
 def product(A, B, C, trans_a, trans_b):
     """C += op(A) op(B), in parts of SERIAL multiply-adds at most."""
     if C.size == 0:
@@ -135,7 +135,7 @@ def product(A, B, C, trans_a, trans_b):
                 blas.gemm(a, b, C[i : i + rows, j : j + columns], trans_a, trans_b, 1.0, 1.0)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _contract(omega, g, part):
     """part (D, n) = omega g, for omega (D, P) and g (P, n)."""
     step = SERIAL // g.size
@@ -143,7 +143,7 @@ def _contract(omega, g, part):
         blas.gemm(omega[d : d + step], g, part[d : d + step], blas.N, blas.N, 1.0, 0.0)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def move(part, total):
     """total += part, in float64, for sums of a few hundred terms in their own dtype; part = 0."""
     for r in range(part.shape[0]):
@@ -153,7 +153,7 @@ def move(part, total):
             row[i] = 0
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def gather(W, v, scale, first, a, b, d):
     """Weights of the frequencies from ``first`` on, zeros beyond the last one.
 
@@ -173,7 +173,7 @@ def gather(W, v, scale, first, a, b, d):
             d[q] = scale * (w[2 * q] - w[2 * q + 1])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _scatter(of_c, of_s, squares, scale, first, back, squares_back):
     """Add the sums of a panel, of frequencies that exist, and set them to 0."""
     for r in range(back.shape[0]):
@@ -252,7 +252,7 @@ class _Sums(NamedTuple):
     X_bar: Any
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _workspace(frequencies, x, sides, found, many):
     """``(panel, block, sums)``: memory of a thread."""
     (_, D, points), R, width, dtype = x.shape, sides.W.shape[0], frequencies.width, x.dtype
@@ -283,7 +283,7 @@ def _workspace(frequencies, x, sides, found, many):
     return panel, memory, sums
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+@njit(fastmath=FAST, forceinline=True)
 def _by_products(at, here, U, panel, block, total):
     """A block of frequencies from ``at`` on with many right-hand sides, without the squares."""
     n, R = len(here), len(panel.a)
@@ -303,7 +303,7 @@ def _by_products(at, here, U, panel, block, total):
         turned(block.of_s[:n], block.of_c[:n], cosines, sines, panel.g[at:end])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+@njit(fastmath=FAST, forceinline=True)
 def _by_loops(four, U, a, b, g, of_c, of_s, cosines, sines, total):
     """The same for four frequencies and few right-hand sides, whose waves are there."""
     if total.size:
@@ -314,7 +314,7 @@ def _by_loops(four, U, a, b, g, of_c, of_s, cosines, sines, total):
         set_slopes(U, a[:, four], b[:, four], cosines, sines, g[four])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+@njit(fastmath=FAST, forceinline=True)
 def _of_squares(four, u, d, g, of_squares, cosines, sines, total, R):
     """The part of the squares, u (S, points), of four frequencies: line R of ``total``."""
     if len(total) > R and total.size:
@@ -325,7 +325,7 @@ def _of_squares(four, u, d, g, of_squares, cosines, sines, total, R):
         add_slopes_of_squares(u[0], d[four], cosines, sines, g[four])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+@njit(fastmath=FAST, forceinline=True)
 def _tile(x, U, u, panel, block, sums, total, phases, kept):
     """A panel of frequencies at the points of a tile; sums of products are moved to ``total``."""
     omega, a, b, d, g, of_c, of_s, of_squares = panel
@@ -349,7 +349,7 @@ def _tile(x, U, u, panel, block, sums, total, phases, kept):
             move(partial, total)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i (u I1 i i) R3 (R2 R2 R3 R3 x) (X4 X2 X2 X4) R4 b", fastmath=FAST)
 def sweep(start, stop, frequencies, x, sides, found, phases, kept):
     """Shares start ... stop of the frequencies, drawn here, with all points.
 
@@ -392,7 +392,7 @@ def sweep(start, stop, frequencies, x, sides, found, phases, kept):
                 _scatter(panel.of_c, panel.of_s, panel.of_squares, sides.scale, first, *bars)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i X4 X2", fastmath=FAST)
 def finish(start, stop, shares, out):
     """out (N, D) = the sum of ``shares`` (shares, tiles, D or more, points), for some tiles."""
     points = shares.shape[3]

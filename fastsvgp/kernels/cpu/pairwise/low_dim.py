@@ -11,9 +11,9 @@ reference count of a view that lives across a branch is incremented and decremen
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..common.blocked import mirror_rows
+from ..common.compiled import kernel, njit
 from ..common.simd import (
     add,
     line_zeros,
@@ -30,7 +30,7 @@ from ..common.simd import (
     total,
     zero,
 )
-from .tiles import ROWS, fold, inlined, jit, profile, squared_distances, weights
+from .tiles import LOOP, ROWS, fold, inlined, jit, profile, squared_distances, weights
 
 TILE = 1 << 14  # bytes of X2 at a time: half of the L1 cache
 # bytes of a feature of X2 at a time in the backward pass: sums over the columns of a tile take some
@@ -44,6 +44,7 @@ REACH = 16
 class Inputs(NamedTuple):
     """X1, and X2 with features as rows; 1 / lengthscales (D,); whether both are scaled."""
 
+    form = "R2 R2 R1 b"
     X1: Any
     Bt: Any
     scale: Any
@@ -58,7 +59,7 @@ class Tile(NamedTuple):
     w: Any
 
 
-@jit
+@kernel("R2 R2", **LOOP)
 def transpose(X, Xt):
     """Transpose in 8 x 8 tiles, whose loops of fixed length become vector shuffles.
 
@@ -85,7 +86,7 @@ def _scale_row(row, c, s, reach):
     return within
 
 
-@jit
+@kernel("R2 R2 R1 R2 R2", **LOOP)
 def scaled(X1, X2, scale, A, Bt):
     """Set A = (X1 - c) scale and Bt = ((X2 - c) scale)' about the mean c of X1.
 
@@ -128,7 +129,7 @@ def _pack(Bt, j0, n, tile):
             t[j] = b[j]
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _plus_squares(b0, b1, b2, b3, x, s0, s1, s2, s3):
     e0, e1, e2, e3 = subtract(b0, x), subtract(b1, x), subtract(b2, x), subtract(b3, x)
     return (
@@ -179,7 +180,7 @@ def _write(family, variance, r2, q, K, i, j0, n):
     profile(family, variance, r2[q, :n], row)
 
 
-@jit
+@kernel("i i i r", Inputs, "b R2", **LOOP)
 def direct(start, stop, family, variance, inputs, symmetric, K):
     """Compute K[i, j] = k(x_i, x_j) for block rows start..stop.
 
@@ -302,7 +303,7 @@ def _needed_next(i, j0, i0, i1, d, N2, cols, even, odd, cached):
     return shifted(odd if d % 2 == 1 else even, row * N2 + first)
 
 
-@jit
+@kernel("i i i r", Inputs, "b i R2 R2 R2", **LOOP)
 def direct_vjp(start, stop, family, variance, inputs, symmetric, sides, K_bar, K, X1_bar):
     """Sum over block rows: K_bar K, w e^2 (D,) and -sum_i w e (D, N2), with e = x_j - x_i.
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from ..common.compiled import kernel
 from .low_dim import Inputs, direct, direct_vjp, scaled, transpose
-from .tiles import MATERN12, ROWS, jit
+from .tiles import LOOP, MATERN12, ROWS, jit
 
 UP_TO = 60_000  # nanoseconds of work, roughly: less than two hand-overs to other threads cost
 
@@ -26,7 +27,7 @@ def _tiled(X1, X2, scale, exactly):
     return Inputs(X1, Bt, scale, False)
 
 
-@jit
+@kernel("i R2 R2 R1 r r b", **LOOP)
 def matrix(family, X1, X2, lengthscales, smallest, variance, symmetric):
     """Compute k between the rows of X1 and X2; ``lengthscales`` is (D,) or (1,)."""
     scale = _scale(lengthscales, X1.shape[1], smallest, X1)
@@ -36,7 +37,7 @@ def matrix(family, X1, X2, lengthscales, smallest, variance, symmetric):
     return K
 
 
-@jit
+@kernel("R2 i R2 R2 R1 r r b i R2", **LOOP)
 def matrix_vjp(K_bar, family, X1, X2, lengthscales, smallest, variance, symmetric, sides, K):
     """Return ``(sum of K_bar K, squares, X1_bar, X2_bar, scale)``.
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..common.compiled import kernel
 from ..common.elementwise import power_of_half
-from ..pairwise.tiles import FAR, LOG2E, MATERN12, MATERN32, RBF, jit
+from ..pairwise.tiles import FAR, LOG2E, LOOP, MATERN12, MATERN32, RBF, jit
 
 LIMIT = 32  # of q (|a|^2 + |b|^2) / variance: up to here the error of k is at most 16 eps
 
@@ -20,6 +21,7 @@ LIMIT = 32  # of q (|a|^2 + |b|^2) / variance: up to here the error of k is at m
 class Stationary(NamedTuple):
     """A stationary function: its family, its variance, and 1 / lengthscales (d,)."""
 
+    form = "i r R1"
     family: int
     variance: Any
     scale: Any
@@ -28,6 +30,7 @@ class Stationary(NamedTuple):
 class Windows(NamedTuple):
     """A range of windows: ``geometry`` is (H, W, C, h, w, stride), ``span`` is (start, stop)."""
 
+    form = "(i i i i i i) (i i)"
     geometry: tuple
     span: tuple
 
@@ -109,7 +112,7 @@ def mean_of(patches, mean):
         mean[d] = m if abs(m) < np.inf else 0  # a NaN must not spread to other patches
 
 
-@jit
+@kernel("R2 R1 R1 R1", **LOOP)
 def normalise(patches, mean, scale, norms):
     """Replace patches by (x - mean) scale in place, and compute squared norms.
 

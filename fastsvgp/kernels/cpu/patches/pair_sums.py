@@ -15,9 +15,11 @@ import numpy as np
 
 from ..common import blas
 from ..common.blas import N, T
-from ..pairwise.tiles import jit, profile
+from ..common.compiled import kernel
+from ..pairwise.tiles import LOOP, jit, profile
 from .gather import (
     Patches,
+    Stationary,
     contract_near,
     dot,
     is_lean,
@@ -43,6 +45,7 @@ class Pairs(NamedTuple):
     ``symmetric``: they are one range, and only pairs of a triangle are computed.
     """
 
+    form = "(i i i i i i) (i i) (i i) b"
     geometry: tuple
     first: tuple
     second: tuple
@@ -52,6 +55,7 @@ class Pairs(NamedTuple):
 class Weights(NamedTuple):
     """B (P, Q), or ``b`` (P,) for b b'; the other one is empty."""
 
+    form = "R1 R2"
     b: Any
     B: Any
 
@@ -165,7 +169,7 @@ def _both(image, scale, windows, merge, x, y, mean):
     return count, other, normalise(y.rows[:other], mean, scale, y.norms)
 
 
-@jit
+@kernel("i i", Stationary, "R2", Weights, Pairs, "R1", **LOOP)
 def pair_sums(start, stop, k, X, weights, windows, out):
     """Compute out[n] of images start..stop."""
     family, variance, scale = k
@@ -208,7 +212,7 @@ def pair_sums(start, stop, k, X, weights, windows, out):
         out[n] = 2 * total + variance * diagonal if symmetric else total
 
 
-@jit
+@kernel("i i", Stationary, "R2", Weights, "R1", Pairs, "b b R2", **LOOP)
 def pair_sums_vjp(start, stop, k, X, weights, k_bar, windows, contract, need_B, X_bar):
     """Contract the cotangents of images start..stop.
 

@@ -15,9 +15,12 @@ import numpy as np
 
 from ..common import blas
 from ..common.blas import N, T
-from ..pairwise.tiles import jit, profile
+from ..common.compiled import kernel
+from ..pairwise.tiles import LOOP, jit, profile
 from .gather import (
     Patches,
+    Stationary,
+    Windows,
     contract_near,
     dot,
     is_lean,
@@ -40,6 +43,7 @@ TILE = 1 << 18  # bytes: with patches and buffers it stays in the L2 cache
 class Centred(NamedTuple):
     """Scaled rows (M, d) about their mean (d,), and their squared norms (M,)."""
 
+    form = "R2 R1 R1"
     rows: Any
     norms: Any
     mean: Any
@@ -96,7 +100,7 @@ def tile_rows(columns, itemsize):
     return max(8, TILE // (itemsize * max(1, columns)))
 
 
-@jit
+@kernel("i i", Stationary, Centred, "R2 R2", Windows, "R2", **LOOP)
 def sums(start, stop, k, Z, X, A, windows, out):
     """Compute out[:, n] of images start..stop; Z is ``Centred``, A (M, P) or (1, P)."""
     family, variance, scale = k
@@ -129,7 +133,7 @@ def sums(start, stop, k, Z, X, A, windows, out):
                     out[m, n] = dot(a, values)
 
 
-@jit
+@kernel("i i", Stationary, Centred, "R2 R2 R2", Windows, "b R2", **LOOP)
 def sums_vjp(start, stop, k, Z, X, A, K_bar, windows, contract, X_bar):
     """Contract the cotangents of images start..stop.
 

@@ -5,15 +5,15 @@ us, and a call from Python 5 us.
 """
 
 import numpy as np
-from numba import njit
 
 from ..common import blas, blocked
 from ..common.blas import N, T
+from ..common.compiled import kernel, njit
 from ..products import FAST
 from ..triangular import lower_products
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def copied(A):
     B = np.empty(A.shape, A.dtype)
     for i in range(A.shape[0]):
@@ -22,7 +22,7 @@ def copied(A):
     return B
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("R2 R2 R1 R1 R2 x", fastmath=FAST)
 def marginals(inverse, Kuf, kff, mean, tril, floor):
     M, size = Kuf.shape
     Lam = copied(Kuf)
@@ -44,7 +44,7 @@ def marginals(inverse, Kuf, kff, mean, tril, floor):
     return Lam, V, f, var, raised
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("R2 R2 R2 R1 R2 R1 R1 R1 R2 b", fastmath=FAST)
 def cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     M, size = Lam.shape
     blas.trmm(tril, V, True, N, 1.0)
@@ -71,7 +71,7 @@ def cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     blas.trmm(inverse, V, True, T, 1.0)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("R2 R2 R1 R1 x b", fastmath=FAST)
 def bars(tril, G, mean, Lam_a, kl_bar, need_C):
     M = len(tril)
     blocked.mirror(G)
@@ -91,7 +91,7 @@ def bars(tril, G, mean, Lam_a, kl_bar, need_C):
     return mean_bar, tril_bar, X
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("R1 R2", fastmath=FAST)
 def kl(mean, tril):
     total = -float(len(mean))
     for i in range(len(mean)):

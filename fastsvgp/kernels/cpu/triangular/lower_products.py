@@ -9,8 +9,9 @@ Measured against recursions with small leaves on two cores, in float64: L' A L a
 """
 
 from ..common import blas
-from ..common.blas import N, T, jit
+from ..common.blas import N, T
 from ..common.blocked import edge, panels
+from ..common.compiled import kernel
 
 # the second if a panel consists of rows of both the left operand and the result
 PANEL, ROWS = 128, 192
@@ -19,7 +20,7 @@ NARROW = 64  # columns of a panel of a product of two lower factors
 SPLIT = 1024
 
 
-@jit(*"MMM")
+@kernel("M M M")
 def symmetric_times_lower(A, L, C):
     """C := tril(A L) for a symmetric A, lower triangle read; 2/3 n^3 flops.
 
@@ -32,7 +33,7 @@ def symmetric_times_lower(A, L, C):
         blas.symm(A[i:, i:], L[i:, i:j], C[i:, i:j], 1.0, 0.0)
 
 
-@jit(*"MM")
+@kernel("M M")
 def lower_times(L, B):
     """B := tril(L B) in place, for a lower L; 2/3 n^3 flops."""
     n = L.shape[0]
@@ -43,7 +44,7 @@ def lower_times(L, B):
         blas.gemm(L[i:j, :i], B[:i, :j], B[i:j, :j], N, N, 1.0, 1.0)
 
 
-@jit(*"MM")
+@kernel("M M")
 def transposed_times(L, B):
     """B := tril(L' B) in place, for a lower L; n^3/3 flops.
 
@@ -57,7 +58,7 @@ def transposed_times(L, B):
         blas.gemm(L[j:, i:j], B[j:, :j], B[i:j, :j], T, N, 1.0, 1.0)
 
 
-@jit(*"MM")
+@kernel("M M")
 def times_transposed(B, L):
     """B := tril(B L') in place, for a lower L; n^3/3 flops.
 
@@ -71,7 +72,7 @@ def times_transposed(B, L):
         blas.gemm(B[i:, :i], L[i:j, :i], B[i:, i:j], N, T, 1.0, 1.0)
 
 
-@jit(*"MM")
+@kernel("M M")
 def lower_times_lower(P, Q):
     """Q := P Q in place, both lower; n^3/3 flops.
 
@@ -100,7 +101,7 @@ def lower_times_lower(P, Q):
             blas.gemm(P[i:j, left:i], Q[left:i, left : min(right, j)], here, N, N, 1.0, 1.0)
 
 
-@jit(*"MMMx")
+@kernel("M M M x")
 def add_product(A, B, C, alpha):
     """C := C + alpha tril(A B); n^3 flops."""
     n = C.shape[0]
@@ -110,7 +111,7 @@ def add_product(A, B, C, alpha):
         blas.gemm(A[i:], B[:, i:j], C[i:, i:j], N, N, alpha, 1.0)
 
 
-@jit(*"MMMx")
+@kernel("M M M x")
 def lower_product(A, B, C, beta):
     """Lower triangle of C := A B' + beta C for lower A and B with zeros above; n^3/3 flops.
 
