@@ -82,6 +82,17 @@ def tune():
 
 
 @pytest.fixture(autouse=True)
+def _the_module_has_every_kernel():
+    """Fail a test in which a kernel was compiled although a module is there."""
+    from fastsvgp.kernels.cpu.common import compiled
+
+    yield
+    missed = dict(compiled.MISSES)
+    compiled.MISSES.clear()
+    assert not missed, f"called with arguments of other forms than they declare: {missed}"
+
+
+@pytest.fixture(autouse=True)
 def _fresh_memory_is_poison(monkeypatch):
     """Fill uninitialised memory of kernels with huge numbers.
 

@@ -315,6 +315,7 @@ def build(out, levels):
             f"no kernels for {', '.join(unknown) or platform.machine()} can be built here; levels:"
             f" {', '.join(levels_here()) or 'none'}"
         )
+    sources = ahead.sources()
     count = {name: len(list(signatures(kernels))) for name, kernels in families().items()}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, os.path.abspath(__file__), "--family"]
@@ -324,6 +325,9 @@ def build(out, levels):
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(run, sorted(count, key=count.get, reverse=True)))
+        ahead.sources.cache_clear()
+        if ahead.sources() != sources:
+            raise SystemExit("the sources of the kernels changed in the meantime; build them again")
         for level in levels:
             made = link(level, folder, out)
             print(f"{made.name}: {sum(count.values())} forms, {made.stat().st_size // 1000} kB")
