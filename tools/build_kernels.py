@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from types import SimpleNamespace
 
 os.environ["FASTSVGP_KERNELS"] = "none"
 
@@ -226,7 +227,7 @@ def start_of_module(name, level, folder):
         warnings.simplefilter("ignore")  # pycc announces its end, without a successor
         from numba.pycc.compiler import ExportEntry, ModuleCompiler
     from llvmlite import ir
-    from numba.core.environment import Environment
+    from numba.core.compiler_lock import global_compiler_lock
 
     environments, more = {}, {}
     for file in sorted(pathlib.Path(folder).glob("*.pickle")):
@@ -234,25 +235,21 @@ def start_of_module(name, level, folder):
         environments.update(theirs)
         more.update(others)
 
-    def environment(consts):
-        made = Environment({})
-        made.consts = consts
-        return made
-
     entries = [ExportEntry(symbol, None, None) for symbol in environments]
     start = ModuleCompiler(entries, name, True, cpu_name=CPUS[level])
     start.external_init_function = f"pycc_init_{name}"
     start.exported_function_types = dict.fromkeys(entries, ir.FunctionType(ir.IntType(32), []))
     start.environment_gvs = {e: environments[e.symbol][0] for e in entries}
-    start.function_environments = {e: environment(environments[e.symbol][1]) for e in entries}
+    start.function_environments = {e: SimpleNamespace(consts=environments[e.symbol][1]) for e in entries}
     own = set(start.environment_gvs.values())
-    start.extra_environments = {n: environment(c) for n, c in more.items() if n not in own}
+    start.extra_environments = {n: SimpleNamespace(consts=c) for n, c in more.items() if n not in own}
     library = start.context.codegen().create_library(name)
     module = library.create_ir_module("start")
     start._emit_python_wrapper(module)
     library.add_ir_module(module)
     library._verify_declare_only_symbols = lambda: None
-    library.finalize()
+    with global_compiler_lock:
+        library.finalize()
     pathlib.Path(folder, f"start.{level}.o").write_bytes(library.emit_native_object())
     return start.dll_exports
 
