@@ -12,7 +12,6 @@ import pytest
 from support.source import (
     FILES,
     PACKAGE,
-    every_file,
     files_outside,
     functions,
     imports,
@@ -47,19 +46,8 @@ MAY_IMPORT["kernels"] = {"errors", "runtime"}  # independent of Gaussian process
 MAY_IMPORT["sklearn"] -= {"extending", "testing"}
 # public names, and parts without one: files, signals, progress on stderr; checks of a model in a
 # file; the BLAS in use
-MAY_IMPORT["cli"] = {
-    FRONT_DOOR,
-    "check",
-    "distributed",
-    "files",
-    "kernels",
-    "layers",
-    "names",
-    "recipes",
-    "records",
-    "runtime",
-}
-MAY_IMPORT["cli"] |= {"latents", "train", "weight_space"}
+MAY_IMPORT["cli"] = {FRONT_DOOR, "check", "distributed", "files", "kernels", "latents", "layers"}
+MAY_IMPORT["cli"] |= {"names", "recipes", "records", "runtime", "train", "weight_space"}
 
 # allowed imports at module level of each part, besides the standard library; everything else loads
 # with the first call that needs it
@@ -83,6 +71,12 @@ def room_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@pytest.fixture(scope="module")
+def trees():
+    """The syntax tree of each file. Tests do not change it."""
+    return {path: parse(path) for path in FILES}
+
+
 def rooms_imported(path, tree):
     for name, node in imports(path, tree):
         package, *inside = name.split(".")
@@ -91,44 +85,48 @@ def rooms_imported(path, tree):
 
 
 # the package's ``__init__`` resolves names lazily; see below
-@files_outside("__init__", "__main__")
-def test_imports_point_one_way(path):
-    room = room_of(path)
-    assert room in MAY_IMPORT, f"{name_of(path)} is in no room of this test; give it one"
-    for target, node in rooms_imported(path, parse(path)):
-        assert target == room or target in MAY_IMPORT[room], (
-            f"{name_of(path)}:{node.lineno} imports {target}"
-        )
+def test_imports_point_one_way(trees):
+    files = files_outside("__init__", "__main__")
+    homeless = [name_of(path) for path in files if room_of(path) not in MAY_IMPORT]
+    assert not homeless, f"these are in no room of this test; give them one: {homeless}"
+    wrong = [
+        f"{name_of(path)}:{node.lineno} imports {target}"
+        for path in files
+        for target, node in rooms_imported(path, trees[path])
+        if target not in {room_of(path), *MAY_IMPORT[room_of(path)]}
+    ]
+    assert not wrong
 
 
-def test_the_command_line_may_import_no_more_than_it_does():
+def test_the_command_line_may_import_no_more_than_it_does(trees):
     """The list has everything that the command line uses and that has no public name."""
     found = {
         target
-        for path in FILES
+        for path, tree in trees.items()
         if room_of(path) == "cli"
-        for target, _ in rooms_imported(path, parse(path))
+        for target, _ in rooms_imported(path, tree)
     }
     assert MAY_IMPORT["cli"] == found - {"cli"}
 
 
-@files_outside("cli", "__main__")
-def test_no_import_of_ours_hides_in_a_function(path):
+def test_no_import_of_ours_hides_in_a_function(trees):
     """A hidden import that breaks a cycle indicates a missing room.
 
     The command line can import late what not every command needs.
     """
-    for function in functions(parse(path)):
-        for target, node in rooms_imported(path, function):
-            raise AssertionError(
-                f"{name_of(path)}:{node.lineno} imports {target} inside {function.name}()"
-            )
+    hidden = [
+        f"{name_of(path)}:{node.lineno} imports {target} inside {function.name}()"
+        for path in files_outside("cli", "__main__")
+        for function in functions(trees[path])
+        for target, node in rooms_imported(path, function)
+    ]
+    assert not hidden
 
 
 @pytest.mark.parametrize(
     "root, folder", [(PACKAGE.parent, "fastsvgp"), (PACKAGE.parent / "bench", ".")]
 )
-def test_imports_have_no_circles(root, folder):
+def test_imports_have_no_circles(trees, root, folder):
     """Imports in functions and for type checkers count, too: a reader follows them."""
     files = {}
     for path in (root / folder).rglob("*.py"):
@@ -136,7 +134,7 @@ def test_imports_have_no_circles(root, folder):
         files[".".join(package if stem == "__init__" else [*package, stem])] = path
     graph = {}
     for module, path in files.items():
-        names = [name for name, _ in imports(path, parse(path), root)]
+        names = [name for name, _ in imports(path, trees.get(path) or parse(path), root)]
         found = {name if name in files else name.rpartition(".")[0] for name in names}
         graph[module] = found & files.keys() - {module}
     assert sum(map(len, graph.values())) > 50
@@ -147,8 +145,8 @@ def uses_importlib(tree):
     return any(isinstance(n, ast.Attribute) and n.attr == "import_module" for n in ast.walk(tree))
 
 
-def test_names_are_resolved_at_run_time_in_four_places_only():
-    found = {name_of(p) for p in FILES if uses_importlib(parse(p)) and room_of(p) != "cli"}
+def test_names_are_resolved_at_run_time_in_four_places_only(trees):
+    found = {name_of(p) for p in FILES if uses_importlib(trees[p]) and room_of(p) != "cli"}
     assert found <= {
         "__init__.py",
         "runtime/moved.py",
@@ -157,42 +155,47 @@ def test_names_are_resolved_at_run_time_in_four_places_only():
     }
 
 
-def module_level(tree):
-    """Return the tree without the bodies of functions: the code that runs at import."""
-    tree = ast.parse(ast.unparse(tree))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            node.body = [ast.Pass()]
-    return tree
+def run_at_import(tree):
+    """Yield the nodes below ``tree`` without those of functions: the code that runs at import."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+            yield from run_at_import(node)
 
 
-@every_file
-def test_modules_load_light(path):
-    where = name_of(path)
-    allowed = next(
-        (names for prefix, names in HEAVY_ALLOWED.items() if where.startswith(prefix)), LIGHT
-    )
-    for name, _ in imports(path, module_level(parse(path))):
-        root = name.split(".")[0]
-        if root == "fastsvgp" or root in sys.stdlib_module_names:
-            continue
-        assert root in allowed or any(name.startswith(a) for a in allowed if "." in a), (
-            f"{where} imports {name} at module level"
+def test_modules_load_light(trees):
+    wrong, met = [], set()
+    for path, tree in trees.items():
+        where = name_of(path)
+        allowed = next(
+            (names for prefix, names in HEAVY_ALLOWED.items() if where.startswith(prefix)), LIGHT
         )
+        at_import = set(run_at_import(tree))
+        for name, node in imports(path, tree):
+            root = name.split(".")[0]
+            if node not in at_import or root in {"fastsvgp", *sys.stdlib_module_names}:
+                continue
+            met.add(root)
+            if root not in allowed:
+                wrong.append(f"{where}:{node.lineno} imports {name} at module level")
+    assert not wrong
+    assert {"numpy", "numba", "torch", "sklearn"} <= met
 
 
-@files_outside("kernels/cpu", "cli")
-def test_numba_stays_in_the_kernels(path):
-    names = {name.split(".")[0] for name, _ in imports(path, parse(path))}
-    assert not names & {"numba", "llvmlite"}, name_of(path)
-
-
-@files_outside("kernels/cuda", "runtime/cuda_devices", "cli")
-def test_cupy_stays_in_the_kernels(path):
-    """They import it in functions (see test_modules_load_light), when a CuPy array is used."""
-    assert "cupy" not in {name.split(".")[0] for name, _ in imports(path, parse(path))}, name_of(
-        path
-    )
+def test_numba_and_cupy_stay_in_the_kernels(trees):
+    """CuPy is imported in functions (see above), when a CuPy array is used."""
+    places = {
+        "numba": ("kernels/cpu", "cli"),
+        "llvmlite": ("kernels/cpu", "cli"),
+        "cupy": ("kernels/cuda", "runtime/cuda_devices", "cli"),
+    }
+    found = [
+        (name.split(".")[0], name_of(path))
+        for path, tree in trees.items()
+        for name, _ in imports(path, tree)
+    ]
+    assert {package for package, _ in found} >= places.keys()
+    assert not [pair for pair in found if not pair[1].startswith(places.get(pair[0], ""))]
 
 
 def looks_into_inducing(node):
@@ -216,18 +219,21 @@ MODELS = *FAMILIES, "posteriors", "bounds", "paths", "optim", "train"
 BASES = PACKAGE / "weight_space" / "bases"  # inducing inputs of bases are an array
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in FILES if room_of(p) in MODELS and p.parent != BASES], ids=name_of
-)
-def test_inducing_inputs_are_the_business_of_covariances(path):
+def test_inducing_inputs_are_the_business_of_covariances(trees):
     """Inducing inputs can be an array or any record; only the covariance knows their number."""
-    for node in ast.walk(parse(path)):
-        assert not looks_into_inducing(node), f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
+    wrong = [
+        f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path, tree in trees.items()
+        if room_of(path) in MODELS and path.parent != BASES
+        for node in ast.walk(tree)
+        if looks_into_inducing(node)
+    ]
+    assert not wrong
 
 
-def public_objects(init):
+def public_objects(tree):
     """Yield the names that an ``__init__`` binds to objects other than its modules."""
-    for node in parse(init).body:
+    for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from (alias.asname or alias.name for alias in node.names)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -236,32 +242,42 @@ def public_objects(init):
             yield from (n.id for n in node.targets if isinstance(n, ast.Name))
 
 
-@pytest.mark.parametrize("init", sorted(PACKAGE.rglob("__init__.py")), ids=name_of)
-def test_modules_and_public_objects_have_different_names(init):
+def test_modules_and_public_objects_have_different_names(trees):
     """Otherwise importing the module replaces the object, or the object hides the module."""
-    modules = {p.stem for p in init.parent.glob("*.py")} - {"__init__"}
-    modules |= {p.parent.name for p in init.parent.glob("*/__init__.py")}
-    objects = set(public_objects(init))
-    if init.parent == PACKAGE:
-        objects |= {name for name in fs.__all__ if not inspect.ismodule(getattr(fs, name))}
-    assert not modules & objects
+    both = []
+    for init in PACKAGE.rglob("__init__.py"):
+        modules = {p.stem for p in init.parent.glob("*.py")} - {"__init__"}
+        modules |= {p.parent.name for p in init.parent.glob("*/__init__.py")}
+        objects = set(public_objects(trees[init]))
+        if init.parent == PACKAGE:
+            objects |= {name for name in fs.__all__ if not inspect.ismodule(getattr(fs, name))}
+        both += [f"{name_of(init)}: {name}" for name in modules & objects]
+    assert not both
 
 
-@every_file
-def test_one_pool_of_threads(path):
+def is_true(node):
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def starts_a_pool(node):
+    """Whether a node is ``prange``, or one of two arguments of a function that compiles."""
+    if isinstance(node, ast.keyword):
+        return node.arg in ("parallel", "fastmath") and is_true(node.value)
+    return "prange" in (getattr(node, "id", ""), getattr(node, "attr", ""))
+
+
+def test_one_pool_of_threads(trees):
     """No prange, no parallel=True: an OpenMP or TBB pool would spin against OpenBLAS's.
 
     See thread_pool.py.
     """
-    for node in ast.walk(parse(path)):
-        assert "prange" not in (
-            getattr(node, "id", ""),
-            getattr(node, "attr", ""),
-        ), f"{name_of(path)}:{node.lineno}"
-        if isinstance(node, ast.keyword) and node.arg in ("parallel", "fastmath"):
-            assert not (isinstance(node.value, ast.Constant) and node.value.value is True), (
-                f"{name_of(path)}:{node.value.lineno}"
-            )
+    wrong = [
+        f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if starts_a_pool(node)
+    ]
+    assert not wrong
 
 
 SECOND_BLAS = {"dot", "matmul", "einsum", "tensordot", "vdot", "inner", "linalg"}
@@ -295,16 +311,24 @@ def runs_once(node):
     )
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in FILES if any(h in p.parents for h in HOT)], ids=name_of
-)
-def test_one_blas(path):
+def run_often(tree):
+    """Yield the nodes below ``tree`` without those of functions that run once."""
+    for node in ast.iter_child_nodes(tree):
+        if not runs_once(node):
+            yield node
+            yield from run_often(node)
+
+
+def test_one_blas(trees):
     """No @, np.dot or np.linalg in hot paths: NumPy's own OpenBLAS would spin against SciPy's."""
-    tree = parse(path)
-    for function in [n for n in ast.walk(tree) if runs_once(n)]:
-        function.body = [ast.Pass()]
-    for node in ast.walk(tree):
-        assert not is_product(node), f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
+    wrong = [
+        f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path, tree in trees.items()
+        if any(hot in path.parents for hot in HOT)
+        for node in run_often(tree)
+        if is_product(node)
+    ]
+    assert not wrong
 
 
 LINES = 450  # of one file
@@ -314,9 +338,9 @@ def num_lines(path):
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-@every_file
-def test_files_hold_one_idea_each(path):
-    assert num_lines(path) < LINES, name_of(path)
+def test_files_hold_one_idea_each():
+    tests = (PACKAGE.parent / "tests").rglob("*.py")
+    assert [path for path in (*FILES, *tests) if num_lines(path) >= LINES] == []
 
 
 MOST_BRANCHES = 20  # of one function
@@ -341,12 +365,12 @@ def outer(a, b):
     assert (num_branches(outer), num_branches(inner)) == (10, 1)
 
 
-def test_functions_branch_little():
+def test_functions_branch_little(trees):
     """A function with more branches has several ideas, each of which deserves a name."""
     numbers = {
         f"{name_of(path)}:{function.lineno} {function.name}": num_branches(function)
-        for path in FILES
-        for function in functions(parse(path))
+        for path, tree in trees.items()
+        for function in functions(tree)
     }
     assert not {name: number for name, number in numbers.items() if number > MOST_BRANCHES}
     assert max(numbers.values()) > MOST_BRANCHES / 2  # else nothing was counted
@@ -371,11 +395,6 @@ def test_lines_of_pages_are_short():
     assert not long
 
 
-def test_files_of_tests_hold_one_idea_each():
-    long = [path for path in (PACKAGE.parent / "tests").rglob("*.py") if num_lines(path) >= LINES]
-    assert long == []
-
-
 def attributes_of_modules(tree, modules):
     """Yield each ``module.name`` for these modules, unless a local variable hides them."""
     for node in ast.iter_child_nodes(tree):
@@ -392,22 +411,26 @@ def attributes_of_modules(tree, modules):
         yield from attributes_of_modules(node, inner)
 
 
-@files_outside("__main__")  # importing it runs the command line
-def test_what_is_taken_from_our_modules_is_there(path):
+def test_what_is_taken_from_our_modules_is_there(trees):
     """This includes functions that no test calls without a device or MPI."""
-    where = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    if where.startswith(("fastsvgp.interop.torch", "fastsvgp.interop.jax")):
-        pytest.importorskip(where.rpartition(".")[2])
-    names = vars(importlib.import_module(where.removesuffix(".__init__"))).items()
-    modules = {
-        name: thing
-        for name, thing in names
-        if isinstance(thing, types.ModuleType) and thing.__name__.startswith("fastsvgp")
-    }
-    for node in attributes_of_modules(parse(path), modules):
-        assert hasattr(modules[node.value.id], node.attr), (
+    absent = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
+    missing = []
+    for path in files_outside("__main__"):  # importing it runs the command line
+        where = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        if where.startswith(tuple(f"fastsvgp.interop.{library}" for library in absent)):
+            continue
+        names = vars(importlib.import_module(where.removesuffix(".__init__"))).items()
+        modules = {
+            name: thing
+            for name, thing in names
+            if isinstance(thing, types.ModuleType) and thing.__name__.startswith("fastsvgp")
+        }
+        missing += [
             f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
-        )
+            for node in attributes_of_modules(trees[path], modules)
+            if not hasattr(modules[node.value.id], node.attr)
+        ]
+    assert not missing
 
 
 def test_oracles_import_nothing_of_ours():

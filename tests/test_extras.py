@@ -5,12 +5,12 @@ import pathlib
 import re
 import tomllib
 
-import pytest
+from support.source import FILES, parse
 
 from fastsvgp.runtime.extras import install_hint, install_package
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SOURCES = sorted(path for path in (ROOT / "fastsvgp").rglob("*.py") if path.name != "extras.py")
+SOURCES = [path for path in FILES if path.name != "extras.py"]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
     "optional-dependencies"
 ]
@@ -50,29 +50,25 @@ def test_advice_is_found_wherever_it_stands():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "path", SOURCES, ids=lambda path: path.relative_to(ROOT / "fastsvgp").as_posix()
-)
-def test_messages_take_their_advice_from_one_place(path):
-    for text, documentation in texts(ast.parse(path.read_text(encoding="utf-8"))):
+def complaints(tree):
+    """Yield what is wrong with the advice in a file."""
+    for text, documentation in texts(tree):
         if documentation:
             extras = re.findall(r"fastsvgp\[(\w+)\]", text)
-            assert all(f'".[{extra}]"' in text for extra in extras), (
-                f"{path}: name the form of a checkout as well: {extras}"
-            )
-        else:
-            assert not advises(text), f"{path}: {text!r} is for fastsvgp.runtime.extras to say"
-
-
-@pytest.mark.parametrize(
-    "path", SOURCES, ids=lambda path: path.relative_to(ROOT / "fastsvgp").as_posix()
-)
-def test_messages_advise_extras_that_there_are(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not all(f'".[{extra}]"' in text for extra in extras):
+                yield f"name the form of a checkout as well: {extras}"
+        elif advises(text):
+            yield f"{text!r} is for fastsvgp.runtime.extras to say"
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "install_hint":
-            assert node.args and {argument.value for argument in node.args} <= EXTRAS.keys(), (
-                f"{path}:{node.lineno}"
-            )
+            named = {argument.value for argument in node.args}
+            if not named or named - EXTRAS.keys():
+                yield f"line {node.lineno}: no such extras: {named}"
+
+
+def test_messages_take_their_advice_from_one_place_and_name_extras_that_there_are():
+    wrong = [f"{path}: {complaint}" for path in SOURCES for complaint in complaints(parse(path))]
+    assert not wrong
 
 
 def test_install_hints_name_extras_and_packages():
@@ -85,9 +81,13 @@ def test_install_hints_name_extras_and_packages():
     assert install_package("mpich") == "python -m pip install mpich"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_pages_name_the_form_of_a_checkout(path):
+def test_pages_name_the_form_of_a_checkout():
     """Pages are read in a checkout, and the package need not be on an index."""
-    text = path.read_text(encoding="utf-8")
-    assert all(f'".[{extra}]"' in text for extra in re.findall(r"fastsvgp\[(\w+)\]", text))
-    assert set(re.findall(r"\"\.\[([\w,-]+)\]\"", text)) <= {*EXTRAS, "cuda13,test,bench"}
+    wrong = []
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        names = re.findall(r"fastsvgp\[(\w+)\]", text)
+        forms = re.findall(r"\"\.\[([\w,-]+)\]\"", text)
+        wrong += [f"{path}: {name}" for name in names if f'".[{name}]"' not in text]
+        wrong += [f"{path}: {form}" for form in {*forms} - {*EXTRAS, "cuda13,test,bench"}]
+    assert not wrong

@@ -33,29 +33,31 @@ def problem(rng, target):
     return X, y, np.arange(N) >= N - HELD
 
 
-@pytest.mark.parametrize("drawn", [False, True])
+CASES = [
+    ("real", "sgpr", [], {"solver": "lbfgs"}),
+    ("real", "sgpr", ["--covariance", "rbf", "--no-ard"],
+     {"solver": "lbfgs", "covariance": "rbf", "ard": False}),
+    ("real", "svgp", [], {}),
+    ("real", "svgp", ["--natural-step", "0"], {"solver": "adam"}),
+    ("real", "svgp", ["--likelihood", "student-t", "--natural-step", "0.3"],
+     {"likelihood": "student-t", "natural_step_size": 0.3}),
+    ("real", "tsvgp", [], {}),
+    ("real", "lsvgp", [], {}),
+    ("real", "rsvgp", [], {}),
+    ("real", "solvegp", [], {}),
+    ("real", "odvgp", [], {}),
+    ("counts", "svgp", ["--likelihood", "poisson"], {"likelihood": "poisson"}),
+    (2, "svgp", ["--likelihood", "bernoulli-probit"], {}),
+    (3, "svgp", ["--likelihood", "softmax"], {}),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "target, method, options, settings",
-    [
-        ("real", "sgpr", [], {"solver": "lbfgs"}),
-        ("real", "sgpr", ["--covariance", "rbf", "--no-ard"],
-         {"solver": "lbfgs", "covariance": "rbf", "ard": False}),
-        ("real", "svgp", [], {}),
-        ("real", "svgp", ["--natural-step", "0"], {"solver": "adam"}),
-        ("real", "svgp", ["--likelihood", "student-t", "--natural-step", "0.3"],
-         {"likelihood": "student-t", "natural_step_size": 0.3}),
-        ("real", "tsvgp", [], {}),
-        ("real", "lsvgp", [], {}),
-        ("real", "rsvgp", [], {}),
-        ("real", "solvegp", [], {}),
-        ("real", "odvgp", [], {}),
-        ("counts", "svgp", ["--likelihood", "poisson"], {"likelihood": "poisson"}),
-        (2, "svgp", ["--likelihood", "bernoulli-probit"], {}),
-        (3, "svgp", ["--likelihood", "softmax"], {}),
-    ],
-)  # fmt: skip
+    "target, method, options, settings, drawn",
+    [(*case, True) for case in CASES] + [(*case, False) for case in (CASES[0], CASES[-1])],
+)
 def test_both_doors_train_the_same_model(
-    rng, here, capsys, tune, target, method, options, settings, drawn
+    rng, here, unplotted, capsys, tune, target, method, options, settings, drawn
 ):
     """``drawn``: with many rows, some are sampled for the relevance of the inputs."""
     tune(relevance_rows=60 if drawn else N)

@@ -121,7 +121,8 @@ def test_classes_with_covariances_of_their_own(rng):
     labels = np.digitize(X[:, 0], [-0.5, 0.5])
     start = fs.recipes.classification(X, labels, 10, latents="separate", rng=0)
     assert len(start.model.latents) == 3
-    model, _ = fs.fit(start.model, start.scale.X(X), start.scale.y(labels), **start.fit)
+    settings = start.fit | {"steps": 10}
+    model, _ = fs.fit(start.model, start.scale.X(X), start.scale.y(labels), **settings)
     assert np.mean(fs.predict_y(model, start.scale.X(X))[0].argmax(axis=1) == labels) > 0.6
     with pytest.raises(ValueError, match="classes cannot be mixed"):
         fs.recipes.classification(X, labels, 10, latents=2)
