@@ -105,11 +105,15 @@ def main(argv=None):
     if unknown := set(args.families) - set(FAMILIES):
         parser.error(f"no plain twins of {', '.join(sorted(unknown))} in bench/plain")
     kept = sections(args.out)
-    command = shlex.join(["python", "bench/plain_twins.py", *(sys.argv[1:] if argv is None else argv)])
+    command = shlex.join(
+        ["python", "bench/plain_twins.py", *(sys.argv[1:] if argv is None else argv)]
+    )
     for family in args.families or FAMILIES:
         with fs.set_num_threads(args.threads):
             table = report.markdown(rows(family, args.threads))
-            kept[family] = f"{family}\n\n{report.header(command, blas=report.computing())}\n\n{table}"
+            kept[family] = (
+                f"{family}\n\n{report.header(command, blas=report.computing())}\n\n{table}"
+            )
     parts = ["# plain_twins", ABOUT.strip(), *(f"## {kept[name]}" for name in sorted(kept))]
     args.out.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     for (family, kernel), ratio in best_ratios(args.out.read_text(encoding="utf-8")).items():

@@ -74,13 +74,41 @@ def cases(dtype):
                 for name, X in ("solve", B[:, :k].copy()), ("solve_right", B[:k].copy()):
                     size = f"{' transposed' * (trans == T)}, {X.shape[0]} x {X.shape[1]}"
                     tuned, plain = getattr(blocked, name), globals()[name]
-                    yield pair(name, lambda X: tuned(L, X, trans), lambda X: plain(L, X, trans), X, result=np.asarray)
+                    yield pair(
+                        name,
+                        lambda X: tuned(L, X, trans),
+                        lambda X: plain(L, X, trans),
+                        X,
+                        result=np.asarray,
+                    )
         size = f", {n}"
         yield pair("tril_solve", lambda W: blocked.tril_solve(L, W), lambda W: solve(L, W, N), W)
-        yield pair("tril_solve_transposed", lambda W: blocked.tril_solve_transposed(L, W), lambda W: solve(L, W, T), W)
-        yield pair("tril_product", lambda C: blocked.tril_product(A, B, C, 1.0, 0.0), lambda C: tril_product(A, B, C), W)
-        yield pair("inverse_congruence", lambda S: blocked.inverse_congruence(L, S), lambda S: inverse_congruence(L, S), S)
+        yield pair(
+            "tril_solve_transposed",
+            lambda W: blocked.tril_solve_transposed(L, W),
+            lambda W: solve(L, W, T),
+            W,
+        )
+        yield pair(
+            "tril_product",
+            lambda C: blocked.tril_product(A, B, C, 1.0, 0.0),
+            lambda C: tril_product(A, B, C),
+            W,
+        )
+        yield pair(
+            "inverse_congruence",
+            lambda S: blocked.inverse_congruence(L, S),
+            lambda S: inverse_congruence(L, S),
+            S,
+        )
         yield pair("mirror", blocked.mirror, mirror, A, 0, np.asarray)
     for m, k in (20, 100), (20, 1024), (50, 256), (100, 100), (100, 256), (100, 1024), (128, 4096):
         A, C = rng.standard_normal((m, k)).astype(dtype), np.zeros((m, m), dtype)
-        yield in_place(f"gram_of_panels, {m} x {k}", lambda C: blocked.gram_of_panels(A, C, 1.0, 0.0), lambda C: gram_of_panels(A, C), C, near, Lower)
+        yield in_place(
+            f"gram_of_panels, {m} x {k}",
+            lambda C: blocked.gram_of_panels(A, C, 1.0, 0.0),
+            lambda C: gram_of_panels(A, C),
+            C,
+            near,
+            Lower,
+        )

@@ -98,7 +98,12 @@ def cases(dtype):
     yield Case(f"exp, {n}", lambda: filled(tuned_exp), lambda: filled(exp), near)
     halves = tuned_power_of_half
     yield Case(f"power_of_half, {n}", lambda: filled(halves), lambda: filled(power_of_half), near)
-    yield Case(f"power_of_half by exp, {n}", lambda: filled(halves), lambda: filled(power_of_half_by_exp), near)
+    yield Case(
+        f"power_of_half by exp, {n}",
+        lambda: filled(halves),
+        lambda: filled(power_of_half_by_exp),
+        near,
+    )
     yield Case(f"cos_sin, {n}", lambda: filled(tuned_cos_sin), lambda: filled(cos_sin), 8 * near)
     t, value, slope = np.linspace(-5, 5, n), np.empty(n), np.empty(n)  # float64 only
     for name in "log_ndtr", "log_sigmoid", "log1p_square", "ndtr":

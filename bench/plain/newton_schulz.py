@@ -65,9 +65,39 @@ def cases(dtype):
             function(D, *scales, out)
             return out
 
-        yield Case(f"scaled_tril, {M}", lambda: scaled(tuned.scaled_tril), lambda: scaled(scaled_tril), near)
-        yield Case(f"newton_schulz_gram, {M}", lambda: tuned.newton_schulz_gram(A, L), lambda: newton_schulz_gram(A, L), near)
-        yield Case(f"newton_schulz_update, {M}", lambda: tuned.newton_schulz_update(L, D, 0.5), lambda: newton_schulz_update(L, D, number(0.5)), near)
-        yield Case(f"newton_schulz_curvature, {M}", lambda: tuned.newton_schulz_curvature(A, L, D), lambda: newton_schulz_curvature(A, L, D), near)
-        yield Case(f"tril_congruence, {M}", lambda: np.tril(tuned.tril_congruence(L, D)), lambda: np.tril(tril_congruence(L, D)), near)
-        yield Case(f"power_iteration, {M}", lambda: tuned.power_iteration(D, v), lambda: power_iteration(D, v), near)
+        yield Case(
+            f"scaled_tril, {M}",
+            lambda: scaled(tuned.scaled_tril),
+            lambda: scaled(scaled_tril),
+            near,
+        )
+        yield Case(
+            f"newton_schulz_gram, {M}",
+            lambda: tuned.newton_schulz_gram(A, L),
+            lambda: newton_schulz_gram(A, L),
+            near,
+        )
+        yield Case(
+            f"newton_schulz_update, {M}",
+            lambda: tuned.newton_schulz_update(L, D, 0.5),
+            lambda: newton_schulz_update(L, D, number(0.5)),
+            near,
+        )
+        yield Case(
+            f"newton_schulz_curvature, {M}",
+            lambda: tuned.newton_schulz_curvature(A, L, D),
+            lambda: newton_schulz_curvature(A, L, D),
+            near,
+        )
+        yield Case(
+            f"tril_congruence, {M}",
+            lambda: np.tril(tuned.tril_congruence(L, D)),
+            lambda: np.tril(tril_congruence(L, D)),
+            near,
+        )
+        yield Case(
+            f"power_iteration, {M}",
+            lambda: tuned.power_iteration(D, v),
+            lambda: power_iteration(D, v),
+            near,
+        )

@@ -39,5 +39,7 @@ def cases(dtype):
             unpack_tril(packed, out)
             return out
 
-        yield Case(f"pack_tril, {M}", lambda: packed_by(packing.pack_tril), lambda: packed_by(pack_tril), 0)
+        yield Case(
+            f"pack_tril, {M}", lambda: packed_by(packing.pack_tril), lambda: packed_by(pack_tril), 0
+        )
         yield Case(f"unpack_tril, {M}", lambda: packing.unpack_tril(packed, M, dtype), unpacked, 0)

@@ -25,5 +25,8 @@ def cases(dtype):
             return factor[:, j], left
 
         yield Case(
-            f"deflate, {N} x {j}", lambda: step(pivoted_cholesky.deflate), lambda: step(deflate), 1e-4
+            f"deflate, {N} x {j}",
+            lambda: step(pivoted_cholesky.deflate),
+            lambda: step(deflate),
+            1e-4,
         )

@@ -81,7 +81,12 @@ def cases(dtype):
             expectation(m.astype(float), v.astype(float), z, w, out)
             return tuple(out)
 
-        yield Case(f"expectation, {N}", lambda: quadrature.expectation("log_ndtr", m, v, 20, True), expected, near)
+        yield Case(
+            f"expectation, {N}",
+            lambda: quadrature.expectation("log_ndtr", m, v, 20, True),
+            expected,
+            near,
+        )
         for C in 3, 10:
             M = rng.standard_normal((C, N)).astype(dtype)
             V = (0.5 + rng.gamma(1.0, 1.0, (C, N))).astype(dtype)
@@ -96,8 +101,18 @@ def cases(dtype):
                 expected_logsumexp(M.astype(float), V.astype(float), points, p, d)
                 return p, d
 
-            yield Case(f"largest, {C} x {N}", lambda: quadrature.largest(Y, M, V, 20, False)[0], probability, near)
-            yield Case(f"expected_logsumexp, {C} x {N}", lambda: quadrature.expected_logsumexp(M, V, points, True)[:2], sums, near)
+            yield Case(
+                f"largest, {C} x {N}",
+                lambda: quadrature.largest(Y, M, V, 20, False)[0],
+                probability,
+                near,
+            )
+            yield Case(
+                f"expected_logsumexp, {C} x {N}",
+                lambda: quadrature.expected_logsumexp(M, V, points, True)[:2],
+                sums,
+                near,
+            )
         nodes = np.linspace(-9, 9, 400)[None]
         G, weights, table = np.tanh(nodes)[None], np.full((1, 400), 18 / 399), np.zeros(N, int)
         one = np.empty((1, N))
@@ -106,4 +121,9 @@ def cases(dtype):
             tabulated_average(G, nodes, weights, table, m.astype(float), v.astype(float), one)
             return one
 
-        yield Case(f"tabulated_average, {N}", lambda: quadrature.tabulated_average(G, nodes, weights, table, m, v, False)[0], averages, near)
+        yield Case(
+            f"tabulated_average, {N}",
+            lambda: quadrature.tabulated_average(G, nodes, weights, table, m, v, False)[0],
+            averages,
+            near,
+        )

@@ -4,7 +4,7 @@ import numpy as np
 
 from fastsvgp.kernels.cpu import sparse_rows
 
-from .common import Case, in_place, plain
+from .common import Case, plain
 
 
 def gather_rows(A, rows, out):

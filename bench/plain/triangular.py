@@ -48,4 +48,11 @@ def cases(dtype):
             ("lower_product", lambda f, C: f(L, P, C, 0.0), P),
         ):
             ours, plain = getattr(tuned, name), globals().get(name, lower_times)
-            yield in_place(f"{name}, {n}", lambda X: call(ours, X), lambda X: call(plain, X), array, near, Lower)
+            yield in_place(
+                f"{name}, {n}",
+                lambda X: call(ours, X),
+                lambda X: call(plain, X),
+                array,
+                near,
+                Lower,
+            )

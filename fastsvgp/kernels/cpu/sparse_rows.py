@@ -1,8 +1,4 @@
-"""CPU twin of ``sparse_rows``: one pass each to gather rows, to add them up, to update them.
-
-The reads of a gather do not wait for each other, so that several cache misses overlap: one loop
-fetches some rows into a buffer, another computes there, a third writes back.
-"""
+"""CPU twin of ``sparse_rows``: one pass each to gather rows, to add them up, to update them."""
 
 import math
 
@@ -14,22 +10,11 @@ from .common.elementwise import exp
 from .common.thread_pool import over_rows
 
 PLAIN = {"nogil": True, "cache": True, "fastmath": {"contract"}, "error_model": "numpy"}
-LANES, COLUMNS = 64, 16  # rows of a buffer; columns of a thread at a time
-
-
-@njit(**PLAIN)
-def _gather(start, stop, A, rows, out):
-    """out (k, r) = A[rows]', for some of the rows."""
-    for c in range(0, A.shape[1], COLUMNS):
-        last = min(A.shape[1], c + COLUMNS)
-        for i in range(start, stop):
-            row = A[rows[i]]
-            for j in range(c, last):
-                out[j, i] = row[j]
+COLUMNS = 16  # of a thread at a time
 
 
 def gather_rows(A, rows, out):
-    over_rows(_gather, len(rows), 4.0 * out.size, A, np.ascontiguousarray(rows, np.int64), out)
+    out[...] = A[rows].T
     return out
 
 
@@ -100,27 +85,6 @@ def _moved(x, total, g, size, epsilon, positive):
 @njit(**PLAIN)
 def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, period):
     k = array.shape[1]
-    if k == 1 and not period:
-        x, total, g = (
-            np.empty(LANES, array.dtype),
-            np.empty(LANES, array.dtype),
-            np.empty(LANES, array.dtype),
-        )
-        for at in range(start, stop, LANES):
-            count = min(LANES, stop - at)
-            for i in range(count):
-                row = rows[at + i]
-                x[i], total[i], g[i] = array[row, 0], sums[row, 0], bar[at + i, 0]
-            if positive:
-                for i in range(count):
-                    x[i], total[i] = _moved(x[i], total[i], g[i], size, epsilon, True)
-            else:
-                for i in range(count):
-                    x[i], total[i] = _moved(x[i], total[i], g[i], size, epsilon, False)
-            for i in range(count):
-                row = rows[at + i]
-                array[row, 0], sums[row, 0] = x[i], total[i]
-        return
     for i in range(start, stop):
         row = rows[i]
         x, total, g = array[row], sums[row], bar[i]
