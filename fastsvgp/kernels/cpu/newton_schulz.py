@@ -6,12 +6,13 @@ another 1/3 M^3.
 """
 
 import numpy as np
+from .common.compiled import njit
 
 from .common import blas, blocked, scratch
 from .common.batching import each, entry, matrix, summed_to
 from .common.blas import N
-from .common.compiled import kernel
 from .common.thread_pool import over_rows
+from .products import lower_copy, scaled_tril, tril_inner
 from .triangular import lower_products
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -21,23 +22,7 @@ CERTIFICATE, SAFE, FAR = 0.46, (0.45, 2.0), 0.3  # of step sizes: see newton_sch
 # --- one pass each --------------------------------------------------------------------------------
 
 
-@kernel("i i R2 r r r R2")
-def _scaled_tril(start, stop, C, scale, diagonal, shift, out):
-    """Set out to ``scale`` tril(C) below the diagonal, ``shift + diagonal * C_ii`` on it."""
-    for i in range(start, stop):
-        for j in range(i):
-            out[i, j] = scale * C[i, j]
-        out[i, i] = shift + diagonal * C[i, i]
-        out[i, i + 1 :] = 0
-
-
-def scaled_tril(C, scale, diagonal, shift, out):
-    real = C.dtype.type
-    over_rows(_scaled_tril, len(C), C.size, C, real(scale), real(diagonal), real(shift), out)
-    return out
-
-
-@kernel("i i R2", fastmath=FAST)
+@njit(fastmath=FAST)
 def _deviation(start, stop, E):
     """Subtract one from the diagonal and clear the upper triangle.
 
@@ -56,16 +41,7 @@ def _deviation(start, stop, E):
     return squares, trace, smallest, largest
 
 
-@kernel("i i R2 R2", fastmath=FAST)
-def _tril_inner(start, stop, P, Q):
-    total = 0.0
-    for i in range(start, stop):
-        for j in range(i + 1):
-            total += np.float64(P[i, j]) * np.float64(Q[i, j])
-    return total
-
-
-@kernel("i i R2 R1", fastmath=FAST)
+@njit(fastmath=FAST)
 def _symmetric_times(start, stop, S, v):
     """Compute the part of S v from rows ``start`` to ``stop`` of the lower triangle of S.
 
@@ -85,7 +61,7 @@ def _symmetric_times(start, stop, S, v):
 
 
 def _deviation_of(A, L, E):
-    L = scaled_tril(L, 1, 1, 0, scratch.empty(L.shape, L.dtype))
+    L = lower_copy(L)
     lower_products.symmetric_times_lower(A, L, E)
     lower_products.transposed_times(L, E)
     squares, trace, smallest, largest = zip(*over_rows(_deviation, len(E), E.size, E), strict=True)
@@ -126,7 +102,7 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     #   dD = L' dA L + dL' A L + L' A dL    gives -(g/2) L S L' to A_bar, -g tril(A L S) to L_bar.
     def one(L_new_bar, A, L, D, g):
         L, g = matrix(L), float(g)
-        C = scaled_tril(L_new_bar, 1, 1, 0, scratch.empty(L.shape, L.dtype))
+        C = lower_copy(L_new_bar)
         lower_products.transposed_times(L, C)
         if "L" not in need:
             A_bar = tril_congruence(L, C)
@@ -137,7 +113,7 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
         blas.trmm(L, C, True, N, 1.0)  # now L S
         full = scratch.copy(A)
         blocked.mirror(full)
-        L_bar = scaled_tril(L_new_bar, 1, 1, 0, scratch.empty(L.shape, L.dtype))
+        L_bar = lower_copy(L_new_bar)
         F = scaled_tril(D, -g, -g / 2, 1, scratch.empty(L.shape, L.dtype))
         lower_products.times_transposed(L_bar, F)
         lower_products.add_product(full, C, L_bar, -g)
@@ -186,7 +162,7 @@ def newton_schulz_curvature(A, L, D):
         lower_products.lower_times_lower(matrix(L), P)
         AP = scratch.empty(P.shape, P.dtype)
         lower_products.symmetric_times_lower(matrix(A), P, AP)
-        return P, np.asarray(sum(over_rows(_tril_inner, len(P), P.size, P, AP)))
+        return P, np.asarray(tril_inner(P, AP))
 
     return each(one, A, L, D)
 

@@ -1,48 +1,39 @@
-"""CPU twin of ``packing``: triangles by pairs of rows; all else is copied by NumPy."""
+"""CPU twin of ``packing``: triangles row by row; all else is copied by NumPy."""
 
 import math
 
 import numpy as np
+from .common.compiled import njit
 
-from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
-# One unit of work is the pair of rows i and M - 1 - i: every pair has M + 1 entries, so equal
-# ranges are equal work.
-@kernel("i i R3 X2", fastmath=FAST)
+@njit(fastmath=FAST)
 def _pack(start, stop, A, out):
-    size = A.shape[1]
-    half = (size + 1) // 2
-    for unit in range(start, stop):
-        b, top = unit // half, unit % half
-        for i in (top, size - 1 - top):
+    for b in range(len(A)):
+        for i in range(start, stop):
             offset = i * (i + 1) // 2
             for j in range(i + 1):
                 out[b, offset + j] = A[b, i, j]
 
 
-@kernel("i i X2 R3", fastmath=FAST)
+@njit(fastmath=FAST)
 def _unpack(start, stop, packed, out):
-    size = out.shape[1]
-    half = (size + 1) // 2
-    for unit in range(start, stop):
-        b, top = unit // half, unit % half
-        for i in (top, size - 1 - top):
+    for b in range(len(out)):
+        for i in range(start, stop):
             offset = i * (i + 1) // 2
             for j in range(i + 1):
                 out[b, i, j] = packed[b, offset + j]
-            for j in range(i + 1, size):
+            for j in range(i + 1, out.shape[1]):
                 out[b, i, j] = 0
 
 
 def pack_tril(A, out):
     size = A.shape[-1]
     A = A.reshape(-1, size, size)
-    units = A.shape[0] * ((size + 1) // 2)
-    over_rows(_pack, units, A.size, A, out.reshape(A.shape[0], size * (size + 1) // 2))
+    over_rows(_pack, size, A.size, A, out.reshape(A.shape[0], size * (size + 1) // 2))
 
 
 def unpack_tril(packed, size, dtype):
@@ -54,8 +45,7 @@ def unpack_tril(packed, size, dtype):
 def _unpack_into(packed, out):
     size = out.shape[-1]
     flat = out.reshape(-1, size, size)
-    units = flat.shape[0] * ((size + 1) // 2)
-    over_rows(_unpack, units, out.size, packed.reshape(flat.shape[0], packed.shape[-1]), flat)
+    over_rows(_unpack, size, out.size, packed.reshape(flat.shape[0], packed.shape[-1]), flat)
 
 
 def pack_fields(fields, triangles, out):

@@ -1,16 +1,14 @@
 """CPU twin of ``products``: matrix products by BLAS, and the fused passes over (M, N) arrays."""
 
 import numpy as np
+from .common.compiled import njit
 
 from .common import blas, blocked, scratch
 from .common.batching import each, flat, matrix
-from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
-GEMM_UP_TO = 128  # rows
 CHUNK = 2**21  # numbers
-TILE = 1024  # columns: two float64 accumulators of this length stay in the L1 cache
 
 
 def matmul(A, B, transpose_a=False, transpose_b=False):
@@ -50,7 +48,7 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     if w.size == 0:
         return C if add else _zeroed(C)
     if np.count_nonzero(w == w[0]) == w.size:
-        _gram(matrix(A), C, float(w[0]), 1.0 if add else 0.0)
+        blocked.gram_of_panels(matrix(A), C, float(w[0]), 1.0 if add else 0.0)
         return C
     negative = w < 0
     count = int(np.count_nonzero(negative))
@@ -62,17 +60,10 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     else:
         scaled = scale_columns(A, root, A if overwrite_a else None)
     if count:
-        _gram(scaled[:, :count], C, -1.0, 1.0 if add else 0.0)
+        blocked.gram_of_panels(scaled[:, :count], C, -1.0, 1.0 if add else 0.0)
     if count < w.size:
-        _gram(scaled[:, count:], C, 1.0, 1.0 if add or count else 0.0)
+        blocked.gram_of_panels(scaled[:, count:], C, 1.0, 1.0 if add or count else 0.0)
     return C
-
-
-def _gram(A, C, alpha, beta):
-    if len(A) <= GEMM_UP_TO:
-        blocked.gram_of_panels(A, C, alpha, beta)
-    else:
-        blas.syrk(A, C, blas.N, alpha, beta)
 
 
 def _zeroed(C):
@@ -94,32 +85,15 @@ def empty(shape, like):
     return scratch.empty(shape, like.dtype)
 
 
-@kernel("i i R2 R2 R1 R1 R1", fastmath=FAST)
+@njit(fastmath=FAST)
 def _column_moments(start, stop, A, B, x, dots, squares):
-    M = A.shape[0]
-    fours = M // 4 * 4  # rows at a time: memory delivers four streams faster than one
-    d = np.empty(TILE)
-    s = np.empty(TILE)
-    for j0 in range(start, stop, TILE):
-        width = min(TILE, stop - j0)
-        end = j0 + width
-        d[:width] = 0
-        s[:width] = 0
-        for i in range(0, fours, 4):
-            a0, a1, a2, a3 = A[i, j0:end], A[i + 1, j0:end], A[i + 2, j0:end], A[i + 3, j0:end]
-            b0, b1, b2, b3 = B[i, j0:end], B[i + 1, j0:end], B[i + 2, j0:end], B[i + 3, j0:end]
-            x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
-            for j in range(width):
-                d[j] = d[j] + x0 * a0[j] + x1 * a1[j] + x2 * a2[j] + x3 * a3[j]
-                s[j] = s[j] + a0[j] * b0[j] + a1[j] * b1[j] + a2[j] * b2[j] + a3[j] * b3[j]
-        for i in range(fours, M):
-            row, other, xi = A[i, j0:end], B[i, j0:end], x[i]
-            for j in range(width):
-                d[j] += xi * row[j]
-                s[j] += row[j] * other[j]
-        for j in range(width):
-            dots[j0 + j] = d[j]
-            squares[j0 + j] = s[j]
+    d, s = np.zeros(stop - start), np.zeros(stop - start)
+    for i in range(A.shape[0]):
+        a, b = A[i, start:stop], B[i, start:stop]
+        for j in range(a.size):
+            d[j] += x[i] * a[j]
+            s[j] += a[j] * b[j]
+    dots[start:stop], squares[start:stop] = d, s
 
 
 def column_moments(A, x, B=None):
@@ -129,25 +103,31 @@ def column_moments(A, x, B=None):
     return dots, squares
 
 
-@kernel("i i R2 R2", fastmath=FAST)
-def _lower_copy(start, stop, A, out):
+@njit
+def _scaled_tril(start, stop, C, scale, diagonal, shift, out):
     for i in range(start, stop):
-        source, lower, upper = A[i, : i + 1], out[i, : i + 1], out[i, i + 1 :]
-        for j in range(lower.size):
-            lower[j] = source[j]
-        for j in range(upper.size):
-            upper[j] = 0
+        for j in range(i):
+            out[i, j] = scale * C[i, j]
+        out[i, i] = shift + diagonal * C[i, i]
+        out[i, i + 1 :] = 0
+
+
+def scaled_tril(C, scale, diagonal, shift, out):
+    """Set out to ``scale`` tril(C) below the diagonal, ``shift + diagonal * C_ii`` on it."""
+    real = C.dtype.type
+    over_rows(_scaled_tril, len(C), C.size, C, real(scale), real(diagonal), real(shift), out)
+    return out
 
 
 def lower_copy(A):
     """Copy lower triangles (..., M, M); the copies have zeros above the diagonals."""
     out = scratch.empty(A.shape, A.dtype)
     for source, copy in zip(flat(np.ascontiguousarray(A), 2), flat(out, 2), strict=True):
-        over_rows(_lower_copy, len(copy), copy.size, source, copy)
+        scaled_tril(source, 1, 1, 0, copy)
     return out
 
 
-@kernel("i i R2 R1 R2", fastmath=FAST)
+@njit(fastmath=FAST)
 def _scale_columns(start, stop, A, w, out):
     for i in range(start, stop):
         for j in range(A.shape[1]):
@@ -160,7 +140,7 @@ def scale_columns(A, w, out=None):
     return out
 
 
-@kernel("i i R2 R1 R1 R1 b", fastmath=FAST)
+@njit(fastmath=FAST)
 def _add_outer(start, stop, T, x, a, w, scale):
     for i in range(start, stop):
         t, xi = T[i], x[i]
@@ -177,7 +157,7 @@ def add_outer(T, x, a, w=None):
     return T
 
 
-@kernel("i i R2 R2 r", fastmath=FAST)
+@njit(fastmath=FAST)
 def _add_scaled(start, stop, T, A, c):
     for i in range(start, stop):
         t, row = T[i], A[i]
@@ -190,7 +170,7 @@ def add_scaled(T, A, c):
     return T
 
 
-@kernel("i i R2 R1 R1 R1 R2 R1", fastmath=FAST)
+@njit(fastmath=FAST)
 def _scale_add_outer(start, stop, T, w, x, a, A, dots):
     for i in range(start, stop):
         t, row, xi = T[i], A[i], x[i]
@@ -207,7 +187,7 @@ def scale_add_outer(T, w, x, a, A):
     return dots
 
 
-@kernel("i i R2 R1 R1 R2 R1 b R1", fastmath=FAST)
+@njit(fastmath=FAST)
 def _add_outer_minus_scaled(start, stop, T, x, a, A, w, scale, dots):
     for i in range(start, stop):
         t, row, xi = T[i], A[i], x[i]
@@ -229,19 +209,22 @@ def add_outer_minus_scaled(T, x, a, A, w, scale=False):
     return dots
 
 
-@kernel("i i R2", fastmath=FAST)
-def _tril_squares(start, stop, L):
+@njit(fastmath=FAST)
+def _tril_inner(start, stop, P, Q):
     total = 0.0
     for i in range(start, stop):
-        row = L.dtype.type(0)
         for j in range(i + 1):
-            row += L[i, j] * L[i, j]
-        total += row
+            total += np.float64(P[i, j]) * np.float64(Q[i, j])
     return total
 
 
+def tril_inner(P, Q):
+    """Return sum_ij P_ij Q_ij over the lower triangles."""
+    return sum(over_rows(_tril_inner, len(P), P.size / 2, P, Q))
+
+
 def tril_sum_of_squares(L):
-    return sum(sum(over_rows(_tril_squares, len(Li), Li.size / 2, Li)) for Li in flat(matrix(L), 2))
+    return sum(tril_inner(Li, Li) for Li in flat(matrix(L), 2))
 
 
 def kl_from_standard(means, trils):
@@ -259,7 +242,7 @@ def raise_to_floor(var, kff, add=False):
     return count
 
 
-@kernel("i i R2 R2 r b R2", fastmath=FAST)
+@njit(fastmath=FAST)
 def _tril_update(start, stop, C, L, shift, transpose, out):
     M = L.shape[0]
     # 8 x 8 tiles: each cache line is read once, and loops of fixed length are vectorised

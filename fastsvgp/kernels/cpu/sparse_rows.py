@@ -1,39 +1,24 @@
-"""CPU twin of ``sparse_rows``: one pass each to gather rows, to add them up, to update them.
-
-The reads of a gather do not wait for each other, so that several cache misses overlap: one loop
-fetches some rows into a buffer, another computes there, a third writes back.
-"""
+"""CPU twin of ``sparse_rows``: one pass each to gather rows, to add them up, to update them."""
 
 import math
 
 import numpy as np
+from .common.compiled import njit
 
 from .common import scratch
-from .common.compiled import kernel, njit
 from .common.elementwise import exp
 from .common.thread_pool import over_rows
 
 PLAIN = {"fastmath": {"contract"}, "error_model": "numpy"}
-LANES, COLUMNS = 64, 16  # rows of a buffer; columns of a thread at a time
-
-
-@kernel("i i R2 I1 R2", **PLAIN)
-def _gather(start, stop, A, rows, out):
-    """out (k, r) = A[rows]', for some of the rows."""
-    for c in range(0, A.shape[1], COLUMNS):
-        last = min(A.shape[1], c + COLUMNS)
-        for i in range(start, stop):
-            row = A[rows[i]]
-            for j in range(c, last):
-                out[j, i] = row[j]
+COLUMNS = 16  # of a thread at a time
 
 
 def gather_rows(A, rows, out):
-    over_rows(_gather, len(rows), 4.0 * out.size, A, np.ascontiguousarray(rows, np.int64), out)
+    out[...] = A[rows].T
     return out
 
 
-@kernel("I1 I1 I1 T1 I1", **PLAIN)
+@njit(**PLAIN)
 def _places(rows, order, where, first, distinct):
     """Return the number of distinct rows.
 
@@ -50,7 +35,7 @@ def _places(rows, order, where, first, distinct):
     return count
 
 
-@kernel("i i R2 I1 T1 R2", **PLAIN)
+@njit(**PLAIN)
 def _add(start, stop, values, where, first, out):
     """out[where] = values, or += if these are not the first, for some of the columns."""
     for c in range(start, stop, COLUMNS):
@@ -97,30 +82,9 @@ def _moved(x, total, g, size, epsilon, positive):
     return (x * exp(change) if positive else x + change), total
 
 
-@kernel("i i R2 R2 I1 R2 r r b i", **PLAIN)
+@njit(**PLAIN)
 def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, period):
     k = array.shape[1]
-    if k == 1 and not period:
-        x, total, g = (
-            np.empty(LANES, array.dtype),
-            np.empty(LANES, array.dtype),
-            np.empty(LANES, array.dtype),
-        )
-        for at in range(start, stop, LANES):
-            count = min(LANES, stop - at)
-            for i in range(count):
-                row = rows[at + i]
-                x[i], total[i], g[i] = array[row, 0], sums[row, 0], bar[at + i, 0]
-            if positive:
-                for i in range(count):
-                    x[i], total[i] = _moved(x[i], total[i], g[i], size, epsilon, True)
-            else:
-                for i in range(count):
-                    x[i], total[i] = _moved(x[i], total[i], g[i], size, epsilon, False)
-            for i in range(count):
-                row = rows[at + i]
-                array[row, 0], sums[row, 0] = x[i], total[i]
-        return
     for i in range(start, stop):
         row = rows[i]
         x, total, g = array[row], sums[row], bar[i]

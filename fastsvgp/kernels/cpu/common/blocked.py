@@ -243,10 +243,13 @@ def tril_product(A, B, C, alpha, beta):
 
 @kernel("M M x x")
 def gram_of_panels(A, C, alpha, beta):
-    """Do the same for B = A and few rows.
+    """Do the same for B = A.
 
-    gemm on panels of 32 takes 0.6 to 0.9 of the time of syrk up to M = 100.
+    Of few rows, gemm on panels of 32 takes 0.35 to 0.75 of the time of syrk.
     """
+    if A.shape[0] > BLOCK:
+        blas.syrk(A, C, N, alpha, beta)
+        return
     for i in range(0, A.shape[0], 32):
         end = min(i + 32, A.shape[0])
         blas.gemm(A[i:end], A[:end], C[i:end, :end], N, T, alpha, beta)

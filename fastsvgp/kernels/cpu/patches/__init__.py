@@ -7,7 +7,8 @@ from ..common.thread_pool import over_rows
 from ..pairwise import FAMILIES, _scale
 from ..pairwise.tiles import centre
 from . import pair_sums as pairs, sums as sums
-from .gather import Stationary, Windows
+from .blocks import Stationary
+from .gather import Side, Windows
 
 
 def _grid(geometry):
@@ -64,15 +65,15 @@ def _work(entries, d):
     return entries * (1 + 0.05 * d)
 
 
-def _centred(Z, scale):
-    """Return rows scaled about their mean, their norms, and the mean.
+def _centred(Z, A, scale):
+    """Return rows scaled about their mean as a side, and the mean.
 
     A NaN in the mean must not spread to other rows.
     """
     mean = np.nan_to_num(Z.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
     rows, norms = np.empty(Z.shape, Z.dtype), np.empty(len(Z), Z.dtype)
     centre(0, len(Z), plain(Z), mean, scale, rows, norms)
-    return sums.Centred(rows, norms, mean)
+    return Side(rows, norms, np.arange(len(A)), rows[:0], rows[:0]), mean
 
 
 def _stationary(family, variance, lengthscales, D, dtype):
@@ -81,9 +82,9 @@ def _stationary(family, variance, lengthscales, D, dtype):
 
 def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
     k = _stationary(family, variance, lengthscales, Z.shape[1], X.dtype)
-    cut = Windows(geometry, _range(geometry, windows)[:2])
+    cut, A = Windows(geometry, _range(geometry, windows)[:2]), plain(np.atleast_2d(A))
     out = np.empty((len(Z), len(X)), X.dtype)
-    arguments = k, _centred(Z, k.scale), plain(X), plain(np.atleast_2d(A)), cut, out
+    arguments = k, *_centred(Z, A, k.scale), plain(X), A, cut, out
     over_rows(
         sums.sums, len(X), _work(out.size * A.shape[-1], Z.shape[1]), *arguments, products=True
     )
@@ -93,84 +94,74 @@ def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
 def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need):
     dtype, shared = X.dtype, np.ndim(lengthscales) == 0
     k = _stationary(family, variance, lengthscales, Z.shape[1], dtype)
-    cut, centred = Windows(geometry, _range(geometry, windows)[:2]), _centred(Z, k.scale)
-    contract = "Z" in need or "lengthscales" in need and not shared
+    cut, weights = Windows(geometry, _range(geometry, windows)[:2]), plain(np.atleast_2d(A))
+    contract = "Z" in need or "X" in need or "lengthscales" in need and not shared
     X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)
-    arguments = k, centred, plain(X), plain(np.atleast_2d(A)), plain(K_bar), cut, contract, X_bar
+    centred = _centred(Z, weights, k.scale)
+    arguments = k, *centred, plain(X), weights, plain(K_bar), cut, contract, X_bar
     work, chunks = 2 * _work(K_bar.size * A.shape[-1], Z.shape[1]), 1 if A.ndim == 2 else 2
     parts = over_rows(sums.sums_vjp, len(X), work, *arguments, chunks=chunks, products=True)
-    EX, e, near, A_bar, squares, near_squares, moment, values = map(sum, zip(*parts, strict=True))
-    rows, e = centred.rows, e[:, None]
-    squares = squares + near_squares + (e * rows * rows - 2 * rows * EX).sum(0, dtype=np.float64)
-    squares = moment + near_squares.sum() if shared else squares
+    Z_bar, A_bar, squares, moment, values = map(sum, zip(*parts, strict=True))
     return (
-        ((EX - e * rows + near) * k.scale).astype(dtype) if "Z" in need else None,
+        (Z_bar * k.scale).astype(dtype, copy=False) if "Z" in need else None,
         X_bar if "X" in need else None,
         A_bar.reshape(A.shape).astype(dtype) if "A" in need else None,
-        *_parameters(need, values, squares, variance, k.scale, dtype),
+        *_parameters(need, values, squares, moment, shared, variance, k.scale, dtype),
     )
 
 
-def _parameters(need, values, squares, variance, scale, dtype):
+def _parameters(need, values, squares, moment, shared, variance, scale, dtype):
     """Compute the cotangents of variance and lengthscales.
 
-    ``values`` is sum K_bar k; ``squares`` is sum E (x - z)^2, or sum E r^2 if it is a number.
+    ``values`` is sum K_bar k. ``squares`` is sum E (x - z)^2 of near pairs, and of all others; if
+    the lengthscale is shared, ``moment`` is sum E r^2 of the others.
     """
-    scale = scale if np.ndim(squares) else scale[0]
+    squares = (squares[0].sum() + moment) * scale[0] if shared else squares.sum(0) * scale
     variance_bar = dtype.type(values / float(variance)) if "variance" in need else None
-    return variance_bar, (squares * scale).astype(dtype) if "lengthscales" in need else None
+    return variance_bar, squares.astype(dtype) if "lengthscales" in need else None
 
 
 # --- sums over pairs ------------------------------------------------------------------------------
 
 
 def _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others):
-    """Return ``(function, weights, pairs, work)`` for the compiled sums; work in nanoseconds."""
+    """Return the first arguments of the compiled sums, the windows, and the nanoseconds of work."""
     H, W, C, h, w, _ = geometry
     symmetric, first = others is None, _range(geometry, windows)[:2]
     k = _stationary(family, variance, lengthscales, h * w * C, X.dtype)
-    of_pairs = B.ndim == 2
-    weights = pairs.Weights(
-        np.empty(0, X.dtype) if of_pairs else plain(B),
-        plain(B) if of_pairs else np.empty((0, 0), X.dtype),
-    )
     second = first if symmetric else others
     cut = pairs.Pairs(geometry, first, tuple(second), symmetric)
     entries = len(X) * np.prod([stop - start for start, stop in (first, second)]) / (1 + symmetric)
-    return k, weights, cut, _work(entries, len(k.scale))
+    arguments = k, plain(X), plain(np.atleast_2d(B)), B.ndim == 2
+    return arguments, cut, _work(entries, len(k.scale))
 
 
 def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None, others=None):
-    k, weights, cut, work = _of_pairs(
+    arguments, cut, work = _of_pairs(
         family, X, B, variance, lengthscales, geometry, windows, others
     )
     out = np.empty(len(X), X.dtype)
-    over_rows(pairs.pair_sums, len(X), work, k, plain(X), weights, cut, out, products=True)
+    over_rows(pairs.pair_sums, len(X), work, *arguments, cut, out, products=True)
     return out
 
 
 def patch_pair_sums_vjp(
     k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need
 ):
-    k, weights, cut, work = _of_pairs(
+    arguments, cut, work = _of_pairs(
         family, X, B, variance, lengthscales, geometry, windows, others
     )
-    dtype, of_pairs, shared = X.dtype, B.ndim == 2, np.ndim(lengthscales) == 0
+    k, of_pairs = arguments[0], arguments[-1]
+    dtype, shared = X.dtype, np.ndim(lengthscales) == 0
     X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)
     contract = "lengthscales" in need and not shared or "X" in need
-    arguments = k, plain(X), weights, plain(k_bar), cut, contract, of_pairs and "B" in need, X_bar
     parts = over_rows(
-        pairs.pair_sums_vjp,
-        len(X),
-        2 * work,
-        *arguments,
-        chunks=1 if of_pairs else 2,
-        products=True,
-    )
-    b_bar, B_bar, squares, near_squares, moment, values = map(sum, zip(*parts, strict=True))
-    squares = moment + near_squares.sum() if shared else squares + near_squares
+        pairs.pair_sums_vjp, len(X), 2 * work, *arguments, plain(k_bar), cut, contract,
+        "B" in need, X_bar, chunks=1 if of_pairs else 2, products=True,
+    )  # fmt: skip
+    B_bar, squares, moment, values = map(sum, zip(*parts, strict=True))
     return (
         X_bar if "X" in need else None,
-        (B_bar if of_pairs else b_bar).astype(dtype) if "B" in need else None,
-        *_parameters(need, values, squares, variance, k.scale, dtype),
+        B_bar.reshape(B.shape).astype(dtype) if "B" in need else None,
+        *_parameters(need, values, squares, moment, shared, variance, k.scale, dtype),
     )

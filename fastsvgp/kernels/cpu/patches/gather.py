@@ -1,56 +1,46 @@
-"""Shared code of the sums over patches: windows of one image, and rows of squared distances.
+"""The patches of one image: windows, scaled rows, merged weights, and their transposes."""
 
-Distances are computed from norms and a product of centred, scaled rows, with an error of eps times
-the norms; the error of k is q / 2 times that, q = -2 dk / d(r^2), and so is that of the
-contractions. Pairs whose q is too large for the norms are recomputed, and contracted, by
-differences: then k is as accurate as in ``pairwise``.
-"""
-
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..common.compiled import kernel
-from ..common.elementwise import power_of_half
-from ..pairwise.tiles import FAR, LOG2E, LOOP, MATERN12, MATERN32, RBF, jit
-
-LIMIT = 32  # of q (|a|^2 + |b|^2) / variance: up to here the error of k is at most 16 eps
-
-
-class Stationary(NamedTuple):
-    """A stationary function: its family, its variance, and 1 / lengthscales (d,)."""
-
-    form = "i r R1"
-    family: int
-    variance: Any
-    scale: Any
+from ..pairwise.tiles import jit
 
 
 class Windows(NamedTuple):
     """A range of windows: ``geometry`` is (H, W, C, h, w, stride), ``span`` is (start, stop)."""
 
-    form = "(i i i i i i) (i i)"
     geometry: tuple
     span: tuple
 
 
-class Patches(NamedTuple):
-    """Scaled patches of one image.
+class Side(NamedTuple):
+    """One side of the pairs: the inducing patches, or the patches of a range of windows.
 
-    rows : (P, d), of which the first ones are in use
+    rows : (P, d), scaled and centred patches, of which the first ones are in use
     norms : (P,), squared
-    group : (P,), the row that each window uses
+    group : the row that each row of the weights belongs to
+    bar, near : (P, d) or empty: cotangents of rows; the part of near pairs
     """
 
     rows: Any
     norms: Any
     group: Any
+    bar: Any
+    near: Any
 
 
 @jit
-def room_for_patches(P, d, like):
-    return Patches(np.empty((P, d), like.dtype), np.empty(P, like.dtype), np.empty(P, np.int64))
+def room(P, d, bars, like):
+    """Return a side of P windows; with ``bars`` it has room for their cotangents."""
+    dtype, held = like.dtype, P if bars else 0
+    return Side(
+        np.empty((P, d), dtype),
+        np.empty(P, dtype),
+        np.empty(P, np.int64),
+        np.zeros((held, d), dtype),
+        np.zeros((held, d), dtype),
+    )
 
 
 @jit
@@ -112,7 +102,7 @@ def mean_of(patches, mean):
         mean[d] = m if abs(m) < np.inf else 0  # a NaN must not spread to other patches
 
 
-@kernel("R2 R1 R1 R1", **LOOP)
+@jit
 def normalise(patches, mean, scale, norms):
     """Replace patches by (x - mean) scale in place, and compute squared norms.
 
@@ -131,179 +121,23 @@ def normalise(patches, mean, scale, norms):
 
 
 @jit
-def merged(a, group, out):
-    """Return out[g] = sum of a over the windows of row g; ``a`` itself if each has its own row."""
-    if out.size == group.size:
-        return a
-    out[:] = 0
-    for p in range(group.size):
-        out[group[p]] += a[p]
+def merged(A, rows, columns, count, others):
+    """Return the sums (count, others) of A over the windows of each pair of rows.
+
+    A itself if each window has its own row.
+    """
+    if count == rows.size and others == columns.size:
+        return A
+    out = np.zeros((count, others), A.dtype)
+    for p in range(rows.size):
+        for q in range(columns.size):
+            out[rows[p], columns[q]] += A[p, q]
     return out
 
 
 @jit
-def near_below(family, norms):
-    """Return the r^2 below which q norms can exceed LIMIT (q of unit variance)."""
-    x = norms / LIMIT
-    if family == RBF:  # q = exp(-r^2/2)
-        return 2 * math.log(x) if x > 1 else 0.0
-    if family == MATERN12:  # q = exp(-r) / r
-        r = max(1.0, math.log(x)) if x > 1 else x
-        return r * r
-    if family == MATERN32:  # q = 3 exp(-t)
-        t = math.log(3 * x) if 3 * x > 1 else 0.0
-        return t * t / 3
-    # q = (5/3) (1 + t) exp(-t) < 2.03 exp(-t/2)
-    t = 2 * math.log(2.03 * x) if 2.03 * x > 1 else 0.0
-    return t * t / 5
-
-
-@jit
-def squared(products, a, norm, b, norms, limit, r2, near):
-    """Compute r2 = norm + norms + products, with those below ``limit`` by differences.
-
-    Returns how many are below the limit, with their j in ``near``.
-    """
-    zero, low, n = r2.dtype.type(0), 0, r2.size
-    for j in range(n):
-        r = products[j] + (norm + norms[j])
-        r2[j] = zero if r < zero else r
-        low += 1 if r < limit else 0
-    if low == 0:
-        return 0
-    low = 0
-    for j in range(n):
-        if r2[j] < limit:
-            near[low] = j
-            low += 1
-    for i in range(low):
-        j, total = near[i], zero
-        for d in range(a.size):
-            e = b[j, d] - a[d]
-            total += e * e
-        r2[j] = total
-    return low
-
-
-@jit
-def value_and_slope(family, variance, r2, k, q):
-    """Compute k and q = -2 dk / d(r^2) from one exponential; see ``pairwise.tiles.weights``."""
-    f = k.dtype.type
-    zero, one, far = f(0), f(1), f(FAR)
-    if family == RBF:
-        factor = f(LOG2E / 2)
-        for j in range(k.size):
-            v = variance * power_of_half(factor * r2[j])
-            k[j], q[j] = v, v
-    elif family == MATERN12:
-        factor = f(LOG2E)
-        for j in range(k.size):
-            r = math.sqrt(far if r2[j] > far else r2[j])
-            v = variance * power_of_half(factor * r)
-            k[j], q[j] = v, zero if r2[j] == zero else v / r
-    elif family == MATERN32:
-        factor, three = f(LOG2E), f(3)
-        for j in range(k.size):
-            t = math.sqrt(three * (far if r2[j] > far else r2[j]))
-            v = variance * power_of_half(factor * t)
-            k[j], q[j] = (one + t) * v, three * v
-    else:
-        factor, five, third, outer = f(LOG2E), f(5), f(1 / 3), f(5 / 3)
-        for j in range(k.size):
-            t = math.sqrt(five * (far if r2[j] > far else r2[j]))
-            v = variance * power_of_half(factor * t)
-            k[j], q[j] = (one + t + third * t * t) * v, outer * ((one + t) * v)
-
-
-@jit
-def dot(a, b):
-    total = a.dtype.type(0)
-    for j in range(b.size):
-        total += a[j] * b[j]
-    return total
-
-
-@jit
-def weigh(factor, a, k, q, r2, w, column_sums, k_sums):
-    """Compute w = factor a q and add it to the column sums, and factor k to ``k_sums``.
-
-    Returns the sums of w, w r^2 and a k.
-    """
-    zero = w.dtype.type(0)
-    total, moment, value = zero, zero, zero
-    for j in range(w.size):
-        v = factor * k[j]
-        e = factor * a[j] * q[j]
-        w[j] = e
-        total += e
-        moment += e * r2[j]
-        value += a[j] * k[j]
-        column_sums[j] += e
-        k_sums[j] += v
-    return total, moment, value
-
-
-@jit
-def contract_near(factor, a, q, near, low, x, b, x_bar, b_bar, squares):
-    """Contract the near pairs of a row by differences, in scaled units; set their q to 0.
-
-    An empty b_bar is not written.
-    """
-    both = len(b_bar) > 0
-    for i in range(low):
-        j = near[i]
-        w = factor * a[j] * q[j]
-        q[j] = 0
-        if w != 0:
-            for d in range(x.size):
-                e = b[j, d] - x[d]
-                x_bar[d] += w * e
-                squares[d] += w * e * e
-                if both:
-                    b_bar[j, d] -= w * e
-
-
-# --- RBF rows without near pairs, the usual case: one loop without buffers ------------------------
-
-
-@jit
-def is_lean(family, products, norm, norms, limit):
-    if family != RBF:
-        return False
-    low = 0
-    if limit > 0:
-        for j in range(products.size):
-            low += 1 if products[j] + (norm + norms[j]) < limit else 0
-    return low == 0
-
-
-@jit
-def lean_value(products, norm, norms, variance, a):
-    """Return sum_j a k."""
-    zero, factor = a.dtype.type(0), a.dtype.type(LOG2E / 2)
-    total = zero
-    for j in range(products.size):
-        r = products[j] + (norm + norms[j])
-        total += a[j] * power_of_half(factor * (zero if r < zero else r))
-    return variance * total
-
-
-@jit
-def lean_weigh(w, norm, norms, variance, factor, a, k_sums):
-    """Do the same as ``weigh`` for products stored in w, where q = k.
-
-    The column sums of w are a times those of factor k. The sum of w is not returned.
-    """
-    zero, half = a.dtype.type(0), a.dtype.type(LOG2E / 2)
-    value, moment, scaled = zero, zero, factor * variance
-    for j in range(w.size):
-        r = w[j] + (norm + norms[j])
-        r = zero if r < zero else r
-        u = power_of_half(half * r)
-        v = scaled * u
-        e = a[j] * v
-        w[j] = e
-        k_sums[j] += v
-        value += a[j] * u
-        moment += e * r
-    return moment, variance * value
+def spread(bar, rows, columns, A_bar):
+    """Add the cotangents of merged weights to those of A."""
+    for p in range(rows.size):
+        for q in range(columns.size):
+            A_bar[p, q] += bar[rows[p], columns[q]]

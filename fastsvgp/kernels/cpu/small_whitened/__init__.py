@@ -42,7 +42,7 @@ def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar
     if info:
         return None
     squares, raised, total, Lam_a, G, by_feature, Z_bar = _over_rows(
-        compiled.rows, _work(Z, X, 0.21, 0.12), 3, k, Z, data, inverse, q
+        _work(Z, X, 0.21, 0.12), k, Z, data, inverse, q, True, True
     )
     if raised:
         return None
@@ -67,7 +67,8 @@ def whitened_sums(covariance, Z, X, Y, mean, tril, noise, jitter, factor, natura
     if info:
         return None
     work = _work(Z, X, 0.07, 0.072 if natural else 0.04)
-    squares, raised, Lam_a, G = _over_rows(compiled.sums, work, 2, k, Z, data, inverse, q, natural)
+    found = _over_rows(work, k, Z, data, inverse, q, natural, False)
+    squares, raised, _, Lam_a, G = found[:5]
     if raised:
         return None
     return _data_term(data, squares), algebra.kl(*q), Lam_a, G
@@ -103,19 +104,16 @@ def _work(Z, X, feature, inducing):
     return len(Z) * len(X) * per_entry * (Z.itemsize / 8)
 
 
-def _over_rows(kernel, work, numbers, k, Z, data, *args):
-    """Add up what the ranges of rows return: the first ``numbers`` are numbers, the rest arrays."""
+def _over_rows(work, k, Z, data, *args):
+    """Add up what the ranges of rows return: numbers, and arrays in place."""
     first, *others = over_rows(
-        kernel, len(data.X), work, k, Z, data, *args,
+        compiled.rows, len(data.X), work, k, Z, data, *args,
         chunks=1, serial_below=SERIAL_BELOW, products=True,
     )  # fmt: skip
+    first = list(first)
     for more in others:
-        first = (
-            *(a + b for a, b in zip(first[:numbers], more[:numbers], strict=True)),
-            *first[numbers:],
-        )
-        for ours, part in zip(first[numbers:], more[numbers:], strict=True):
-            ours += part
+        for i, part in enumerate(more):
+            first[i] += part
     return first
 
 

@@ -1,0 +1,28 @@
+"""A fused step of Adam, against NumPy."""
+
+import numpy as np
+
+from fastsvgp.kernels.cpu import adam_update
+
+from .common import Case
+
+
+def adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count):
+    vector_out, first_out, second_out = out
+    first_out[...] = beta1 * first + (1 - beta1) * vector_bar
+    second_out[...] = beta2 * second + (1 - beta2) * vector_bar * vector_bar
+    root = np.sqrt(second_out / (1 - beta2**count)) + epsilon
+    vector_out[...] = vector + step_size * (first_out / (1 - beta1**count)) / root
+
+
+def cases(dtype):
+    rng = np.random.default_rng(0)
+    for n in 500, 10_000, 500_000:
+        x, g, m, v = rng.standard_normal((4, n)).astype(dtype)
+        out, v = tuple(np.empty((3, n), dtype)), v * v
+
+        def step(function):
+            function(x, g, m, v, out, 0.01, 0.9, 0.999, 1e-8, 5)
+            return out
+
+        yield Case(f"adam, {n}", lambda: step(adam_update.adam), lambda: step(adam), 1e-5)
