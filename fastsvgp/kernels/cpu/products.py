@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 
 from .common import blas, blocked, scratch
-from .common.batching import each, flat, matrix
+from .common.batching import each, flat, matrix, plain
 from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -125,7 +125,8 @@ def _column_moments(start, stop, A, B, x, dots, squares):
 def column_moments(A, x, B=None):
     N = A.shape[1]
     dots, squares = np.empty(N, A.dtype), np.empty(N, A.dtype)
-    over_rows(_column_moments, N, A.size, A, A if B is None else B, x, dots, squares)
+    A, x = plain(A), plain(x)
+    over_rows(_column_moments, N, A.size, A, A if B is None else plain(B), x, dots, squares)
     return dots, squares
 
 
@@ -142,7 +143,7 @@ def _lower_copy(start, stop, A, out):
 def lower_copy(A):
     """Copy lower triangles (..., M, M); the copies have zeros above the diagonals."""
     out = scratch.empty(A.shape, A.dtype)
-    for source, copy in zip(flat(np.ascontiguousarray(A), 2), flat(out, 2), strict=True):
+    for source, copy in zip(flat(plain(A), 2), flat(out, 2), strict=True):
         over_rows(_lower_copy, len(copy), copy.size, source, copy)
     return out
 
@@ -156,7 +157,7 @@ def _scale_columns(start, stop, A, w, out):
 
 def scale_columns(A, w, out=None):
     out = scratch.empty(A.shape, A.dtype) if out is None else out
-    over_rows(_scale_columns, A.shape[0], A.size, A, w, out)
+    over_rows(_scale_columns, A.shape[0], A.size, plain(A), plain(w), out)
     return out
 
 
@@ -173,7 +174,8 @@ def _add_outer(start, stop, T, x, a, w, scale):
 
 
 def add_outer(T, x, a, w=None):
-    over_rows(_add_outer, T.shape[0], T.size, T, x, a, a if w is None else w, w is not None)
+    x, a = plain(x), plain(a)
+    over_rows(_add_outer, T.shape[0], T.size, T, x, a, a if w is None else plain(w), w is not None)
     return T
 
 
@@ -186,7 +188,7 @@ def _add_scaled(start, stop, T, A, c):
 
 
 def add_scaled(T, A, c):
-    over_rows(_add_scaled, T.shape[0], T.size, T, A, T.dtype.type(c))
+    over_rows(_add_scaled, T.shape[0], T.size, T, plain(A), T.dtype.type(c))
     return T
 
 
@@ -203,7 +205,8 @@ def _scale_add_outer(start, stop, T, w, x, a, A, dots):
 
 def scale_add_outer(T, w, x, a, A):
     dots = np.empty(len(T), T.dtype)
-    over_rows(_scale_add_outer, T.shape[0], 2 * T.size, T, w, x, a, A, dots)
+    arguments = map(plain, (w, x, a, A))
+    over_rows(_scale_add_outer, T.shape[0], 2 * T.size, T, *arguments, dots)
     return dots
 
 
@@ -225,7 +228,8 @@ def _add_outer_minus_scaled(start, stop, T, x, a, A, w, scale, dots):
 
 def add_outer_minus_scaled(T, x, a, A, w, scale=False):
     dots = np.empty(len(T), T.dtype)
-    over_rows(_add_outer_minus_scaled, T.shape[0], 2 * T.size, T, x, a, A, w, scale, dots)
+    arguments = map(plain, (x, a, A, w))
+    over_rows(_add_outer_minus_scaled, T.shape[0], 2 * T.size, T, *arguments, scale, dots)
     return dots
 
 
@@ -288,8 +292,8 @@ def tril_update(C, L, shift, out, transpose=False):
         _tril_update,
         len(C),
         C.size,
-        C,
-        np.ascontiguousarray(L),
+        plain(C),
+        plain(L),
         C.dtype.type(shift),
         transpose,
         out,
