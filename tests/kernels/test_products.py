@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fastsvgp import kernels
+from fastsvgp.kernels.cpu import products
 from fastsvgp.kernels.cpu.common import blas
 from fastsvgp.runtime.dispatch import shares_memory
 
@@ -120,6 +121,47 @@ def test_fused_passes(rng, M, N, dtype):
         # on either side three products and two sums are rounded: by eps / 2 of their parts, and of
         # at most the size
         assert (np.abs(out - truth) <= 3 * np.finfo(dtype).eps * size).all()
+
+
+def strided(A):
+    """Return A in memory with gaps, read-only."""
+    A = np.repeat(A, 2, axis=-1)[..., ::2]
+    A.flags.writeable = False
+    return A
+
+
+def test_fused_passes_run_one_compiled_form(rng, monkeypatch):
+    """Kernels receive arrays of one memory layout: another one would be compiled separately.
+
+    Its loops would not be vectorised.
+    """
+    layouts = []
+
+    def watched(kernel, rows, work, *args):
+        layouts.extend(arg.flags.carray for arg in args if isinstance(arg, np.ndarray))
+        return over_rows(kernel, rows, work, *args)
+
+    over_rows = products.over_rows
+    monkeypatch.setattr(products, "over_rows", watched)
+    M, N = 7, 9
+    A, T = rng.standard_normal((2, M, N))
+    C, L = rng.standard_normal((2, M, M))
+    x, a, w = (rng.standard_normal(n) for n in (M, N, N))
+    for run in (
+        lambda A, x, a, w, C, L: kernels.column_moments(A, x),
+        lambda A, x, a, w, C, L: kernels.column_moments(A, x, 2 * A),
+        lambda A, x, a, w, C, L: kernels.scale_columns(A, w),
+        lambda A, x, a, w, C, L: kernels.add_outer(T.copy(), x, a),
+        lambda A, x, a, w, C, L: kernels.add_outer(T.copy(), x, a, w),
+        lambda A, x, a, w, C, L: kernels.add_scaled(T.copy(), A, 2.0),
+        lambda A, x, a, w, C, L: kernels.scale_add_outer(T.copy(), w, x, a, A),
+        lambda A, x, a, w, C, L: kernels.add_outer_minus_scaled(T.copy(), x, a, A, w),
+        lambda A, x, a, w, C, L: kernels.tril_update(C, L, 0.5, np.empty((M, M))),
+        lambda A, x, a, w, C, L: products.lower_copy(C),
+    ):
+        of_plain, of_strided = (run(*map(form, (A, x, a, w, C, L))) for form in (np.copy, strided))
+        np.testing.assert_array_equal(of_plain, of_strided)
+    assert layouts and all(layouts)
 
 
 @pytest.mark.parametrize("M", [1, 3, 65, 200])

@@ -6,11 +6,11 @@ another 1/3 M^3.
 """
 
 import numpy as np
-from .common.compiled import njit
 
 from .common import blas, blocked, scratch
 from .common.batching import each, entry, matrix, summed_to
 from .common.blas import N
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 from .products import lower_copy, scaled_tril, tril_inner
 from .triangular import lower_products
@@ -22,7 +22,7 @@ CERTIFICATE, SAFE, FAR = 0.46, (0.45, 2.0), 0.3  # of step sizes: see newton_sch
 # --- one pass each --------------------------------------------------------------------------------
 
 
-@njit(fastmath=FAST)
+@kernel("i i R2", fastmath=FAST)
 def _deviation(start, stop, E):
     """Subtract one from the diagonal and clear the upper triangle.
 
@@ -41,7 +41,7 @@ def _deviation(start, stop, E):
     return squares, trace, smallest, largest
 
 
-@njit(fastmath=FAST)
+@kernel("i i R2 R1", fastmath=FAST)
 def _symmetric_times(start, stop, S, v):
     """Compute the part of S v from rows ``start`` to ``stop`` of the lower triangle of S.
 

@@ -3,14 +3,14 @@
 import math
 
 import numpy as np
-from .common.compiled import njit
 
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
-@njit(fastmath=FAST)
+@kernel("i i R3 X2", fastmath=FAST)
 def _pack(start, stop, A, out):
     for b in range(len(A)):
         for i in range(start, stop):
@@ -19,7 +19,7 @@ def _pack(start, stop, A, out):
                 out[b, offset + j] = A[b, i, j]
 
 
-@njit(fastmath=FAST)
+@kernel("i i X2 R3", fastmath=FAST)
 def _unpack(start, stop, packed, out):
     for b in range(len(out)):
         for i in range(start, stop):

@@ -1,10 +1,10 @@
 """CPU twin of ``products``: matrix products by BLAS, and the fused passes over (M, N) arrays."""
 
 import numpy as np
-from .common.compiled import njit
 
 from .common import blas, blocked, scratch
-from .common.batching import each, flat, matrix
+from .common.batching import each, flat, matrix, plain
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -85,7 +85,7 @@ def empty(shape, like):
     return scratch.empty(shape, like.dtype)
 
 
-@njit(fastmath=FAST)
+@kernel("i i R2 R2 R1 R1 R1", fastmath=FAST)
 def _column_moments(start, stop, A, B, x, dots, squares):
     d, s = np.zeros(stop - start), np.zeros(stop - start)
     for i in range(A.shape[0]):
@@ -99,11 +99,12 @@ def _column_moments(start, stop, A, B, x, dots, squares):
 def column_moments(A, x, B=None):
     N = A.shape[1]
     dots, squares = np.empty(N, A.dtype), np.empty(N, A.dtype)
-    over_rows(_column_moments, N, A.size, A, A if B is None else B, x, dots, squares)
+    A, x = plain(A), plain(x)
+    over_rows(_column_moments, N, A.size, A, A if B is None else plain(B), x, dots, squares)
     return dots, squares
 
 
-@njit
+@kernel("i i R2 r r r R2")
 def _scaled_tril(start, stop, C, scale, diagonal, shift, out):
     for i in range(start, stop):
         for j in range(i):
@@ -122,12 +123,12 @@ def scaled_tril(C, scale, diagonal, shift, out):
 def lower_copy(A):
     """Copy lower triangles (..., M, M); the copies have zeros above the diagonals."""
     out = scratch.empty(A.shape, A.dtype)
-    for source, copy in zip(flat(np.ascontiguousarray(A), 2), flat(out, 2), strict=True):
+    for source, copy in zip(flat(plain(A), 2), flat(out, 2), strict=True):
         scaled_tril(source, 1, 1, 0, copy)
     return out
 
 
-@njit(fastmath=FAST)
+@kernel("i i R2 R1 R2", fastmath=FAST)
 def _scale_columns(start, stop, A, w, out):
     for i in range(start, stop):
         for j in range(A.shape[1]):
@@ -136,11 +137,11 @@ def _scale_columns(start, stop, A, w, out):
 
 def scale_columns(A, w, out=None):
     out = scratch.empty(A.shape, A.dtype) if out is None else out
-    over_rows(_scale_columns, A.shape[0], A.size, A, w, out)
+    over_rows(_scale_columns, A.shape[0], A.size, plain(A), plain(w), out)
     return out
 
 
-@njit(fastmath=FAST)
+@kernel("i i R2 R1 R1 R1 b", fastmath=FAST)
 def _add_outer(start, stop, T, x, a, w, scale):
     for i in range(start, stop):
         t, xi = T[i], x[i]
@@ -153,11 +154,12 @@ def _add_outer(start, stop, T, x, a, w, scale):
 
 
 def add_outer(T, x, a, w=None):
-    over_rows(_add_outer, T.shape[0], T.size, T, x, a, a if w is None else w, w is not None)
+    x, a = plain(x), plain(a)
+    over_rows(_add_outer, T.shape[0], T.size, T, x, a, a if w is None else plain(w), w is not None)
     return T
 
 
-@njit(fastmath=FAST)
+@kernel("i i R2 R2 r", fastmath=FAST)
 def _add_scaled(start, stop, T, A, c):
     for i in range(start, stop):
         t, row = T[i], A[i]
@@ -166,11 +168,11 @@ def _add_scaled(start, stop, T, A, c):
 
 
 def add_scaled(T, A, c):
-    over_rows(_add_scaled, T.shape[0], T.size, T, A, T.dtype.type(c))
+    over_rows(_add_scaled, T.shape[0], T.size, T, plain(A), T.dtype.type(c))
     return T
 
 
-@njit(fastmath=FAST)
+@kernel("i i R2 R1 R1 R1 R2 R1", fastmath=FAST)
 def _scale_add_outer(start, stop, T, w, x, a, A, dots):
     for i in range(start, stop):
         t, row, xi = T[i], A[i], x[i]
@@ -183,11 +185,12 @@ def _scale_add_outer(start, stop, T, w, x, a, A, dots):
 
 def scale_add_outer(T, w, x, a, A):
     dots = np.empty(len(T), T.dtype)
-    over_rows(_scale_add_outer, T.shape[0], 2 * T.size, T, w, x, a, A, dots)
+    arguments = map(plain, (w, x, a, A))
+    over_rows(_scale_add_outer, T.shape[0], 2 * T.size, T, *arguments, dots)
     return dots
 
 
-@njit(fastmath=FAST)
+@kernel("i i R2 R1 R1 R2 R1 b R1", fastmath=FAST)
 def _add_outer_minus_scaled(start, stop, T, x, a, A, w, scale, dots):
     for i in range(start, stop):
         t, row, xi = T[i], A[i], x[i]
@@ -205,11 +208,12 @@ def _add_outer_minus_scaled(start, stop, T, x, a, A, w, scale, dots):
 
 def add_outer_minus_scaled(T, x, a, A, w, scale=False):
     dots = np.empty(len(T), T.dtype)
-    over_rows(_add_outer_minus_scaled, T.shape[0], 2 * T.size, T, x, a, A, w, scale, dots)
+    arguments = map(plain, (x, a, A, w))
+    over_rows(_add_outer_minus_scaled, T.shape[0], 2 * T.size, T, *arguments, scale, dots)
     return dots
 
 
-@njit(fastmath=FAST)
+@kernel("i i M M", fastmath=FAST)
 def _tril_inner(start, stop, P, Q):
     total = 0.0
     for i in range(start, stop):
@@ -242,7 +246,7 @@ def raise_to_floor(var, kff, add=False):
     return count
 
 
-@njit(fastmath=FAST)
+@kernel("i i R2 R2 r b R2", fastmath=FAST)
 def _tril_update(start, stop, C, L, shift, transpose, out):
     M = L.shape[0]
     # 8 x 8 tiles: each cache line is read once, and loops of fixed length are vectorised
@@ -267,14 +271,6 @@ def _tril_update(start, stop, C, L, shift, transpose, out):
 
 
 def tril_update(C, L, shift, out, transpose=False):
-    over_rows(
-        _tril_update,
-        len(C),
-        C.size,
-        C,
-        np.ascontiguousarray(L),
-        C.dtype.type(shift),
-        transpose,
-        out,
-    )
+    given = plain(C), plain(L), C.dtype.type(shift), transpose, out
+    over_rows(_tril_update, len(C), C.size, *given)
     return out

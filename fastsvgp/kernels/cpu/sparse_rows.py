@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-from .common.compiled import njit
 
 from .common import scratch
+from .common.compiled import kernel, njit
 from .common.elementwise import exp
 from .common.thread_pool import over_rows
 
@@ -18,7 +18,7 @@ def gather_rows(A, rows, out):
     return out
 
 
-@njit(**PLAIN)
+@kernel("I1 I1 I1 T1 I1", **PLAIN)
 def _places(rows, order, where, first, distinct):
     """Return the number of distinct rows.
 
@@ -35,7 +35,7 @@ def _places(rows, order, where, first, distinct):
     return count
 
 
-@njit(**PLAIN)
+@kernel("i i R2 I1 T1 R2", **PLAIN)
 def _add(start, stop, values, where, first, out):
     """out[where] = values, or += if these are not the first, for some of the columns."""
     for c in range(start, stop, COLUMNS):
@@ -82,7 +82,7 @@ def _moved(x, total, g, size, epsilon, positive):
     return (x * exp(change) if positive else x + change), total
 
 
-@njit(**PLAIN)
+@kernel("i i R2 R2 I1 R2 r r b i", **PLAIN)
 def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, period):
     k = array.shape[1]
     for i in range(start, stop):

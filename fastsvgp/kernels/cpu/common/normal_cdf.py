@@ -5,8 +5,8 @@ correction terms.
 """
 
 import numpy as np
-from .compiled import njit
 
+from .compiled import njit
 from .elementwise import bits, exp, from_bits, numbers
 
 f8 = np.float64

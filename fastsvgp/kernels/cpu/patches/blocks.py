@@ -31,6 +31,7 @@ LIMIT = 32  # of q (|x|^2 + |y|^2) / variance: up to here the error of k is at m
 class Stationary(NamedTuple):
     """A stationary function: its family, its variance, and 1 / lengthscales (d,)."""
 
+    form = "i r R1"
     family: int
     variance: Any
     scale: Any

@@ -4,12 +4,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..pairwise.tiles import jit
+from ..common.compiled import kernel
+from ..pairwise.tiles import LOOP, jit
 
 
 class Windows(NamedTuple):
     """A range of windows: ``geometry`` is (H, W, C, h, w, stride), ``span`` is (start, stop)."""
 
+    form = "(i i i i i i) (i i)"
     geometry: tuple
     span: tuple
 
@@ -23,6 +25,7 @@ class Side(NamedTuple):
     bar, near : (P, d) or empty: cotangents of rows; the part of near pairs
     """
 
+    form = "R2 R1 I1 R2 R2"
     rows: Any
     norms: Any
     group: Any
@@ -102,7 +105,7 @@ def mean_of(patches, mean):
         mean[d] = m if abs(m) < np.inf else 0  # a NaN must not spread to other patches
 
 
-@jit
+@kernel("R2 R1 R1 R1", **LOOP)
 def normalise(patches, mean, scale, norms):
     """Replace patches by (x - mean) scale in place, and compute squared norms.
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..pairwise.tiles import jit
-from .blocks import Found, Weights, finish, pull_pairs, sum_pairs, tile_of
+from ..common.compiled import kernel
+from ..pairwise.tiles import LOOP, jit
+from .blocks import Found, Stationary, Weights, finish, pull_pairs, sum_pairs, tile_of
 from .gather import Side, mean_of, merged, normalise, put, room, spread, take
 
 
@@ -18,6 +19,7 @@ class Pairs(NamedTuple):
     ``symmetric``: they are one range, and only pairs of a triangle are computed.
     """
 
+    form = "(i i i i i i) (i i) (i i) b"
     geometry: tuple
     first: tuple
     second: tuple
@@ -50,7 +52,7 @@ def _sides(windows, d, both, X):
     return x, x if both else Side(x.rows, x.norms, x.group, x.bar[:0], x.near[:0])
 
 
-@jit
+@kernel("i i", Stationary, "R2 R2 b", Pairs, "R1", **LOOP)
 def pair_sums(start, stop, k, X, B, of_pairs, windows, out):
     """Compute out[n] of images start..stop.
 
@@ -76,7 +78,7 @@ def pair_sums(start, stop, k, X, B, of_pairs, windows, out):
         out[n] = total
 
 
-@jit
+@kernel("i i", Stationary, "R2 R2 b R1", Pairs, "b b R2", **LOOP)
 def pair_sums_vjp(start, stop, k, X, B, of_pairs, k_bar, windows, contract, need_B, X_bar):
     """Contract the cotangents of images start..stop.
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from ..pairwise.tiles import jit
-from .blocks import Found, Weights, finish, pull_pairs, sum_pairs, tile_of
-from .gather import Side, merged, normalise, put, room, spread, take
+from ..common.compiled import kernel
+from ..pairwise.tiles import LOOP
+from .blocks import Found, Stationary, Weights, finish, pull_pairs, sum_pairs, tile_of
+from .gather import Side, Windows, merged, normalise, put, room, spread, take
 
 
-@jit
+@kernel("i i", Stationary, Side, "R1 R2 R2", Windows, "R2", **LOOP)
 def sums(start, stop, k, Z, mean, X, A, windows, out):
     """Compute out[:, n] of images start..stop; Z is a side about ``mean``, A (M, P) or (1, P)."""
     M, P = len(Z.rows), windows.span[1] - windows.span[0]
@@ -21,7 +22,7 @@ def sums(start, stop, k, Z, mean, X, A, windows, out):
         out[:, n] = values
 
 
-@jit
+@kernel("i i", Stationary, Side, "R1 R2 R2 R2", Windows, "b R2", **LOOP)
 def sums_vjp(start, stop, k, Z, mean, X, A, K_bar, windows, contract, X_bar):
     """Contract the cotangents of images start..stop.
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from ..common import blas, blocked
 from ..common.blas import N, T
+from ..common.compiled import kernel
 from ..factorisations import turn_lower
 from ..pairwise import small
-from ..pairwise.tiles import RBF, jit
+from ..pairwise.tiles import LOOP, RBF, jit
 from . import algebra
 
 TILE = 1 << 19  # bytes
@@ -26,6 +27,7 @@ class Stationary(NamedTuple):
     ``floor`` is the least ratio of a marginal variance to the variance.
     """
 
+    form = "i r R1 r x"
     family: int
     variance: Any
     lengthscales: Any
@@ -36,6 +38,7 @@ class Stationary(NamedTuple):
 class Posterior(NamedTuple):
     """Whitened mean (M,) and lower factor (M, M)."""
 
+    form = "R1 R2"
     mean: Any
     tril: Any
 
@@ -43,13 +46,14 @@ class Posterior(NamedTuple):
 class Data(NamedTuple):
     """Inputs (N, D), targets (N,), the variance of their noise, and the factor of their terms."""
 
+    form = "R2 R1 x x"
     X: Any
     Y: Any
     noise: Any
     factor: Any
 
 
-@jit
+@kernel(Stationary, "R2 r", **LOOP)
 def prior(k, Z, jitter):
     """Return Kuu, L^-1, and 0, or one plus the row in which the factorisation failed."""
     Kuu = small.matrix(k.family, Z, Z, k.lengthscales, k.smallest, k.variance, True)
@@ -85,7 +89,7 @@ def _gaussian(y, f, var, noise, factor):
     return total
 
 
-@jit
+@kernel(Posterior, "R1 R2 x", **LOOP)
 def natural_step(q, Lam_a, G, step_size):
     """Return mean and factor after a natural step, and 0 or the failing row, counted from the last.
 
@@ -128,7 +132,7 @@ def natural_step(q, Lam_a, G, step_size):
     return mean, precision, info
 
 
-@jit
+@kernel("i i", Stationary, "R2", Data, "R2", Posterior, "b b", **LOOP)
 def rows(start, stop, k, Z, data, inverse, q, with_gram, with_gradient):
     """Return sums over a range of rows: (y - f)^2 + var, clamped; Lam a, G; those through Kuf.
 
@@ -164,7 +168,7 @@ def rows(start, stop, k, Z, data, inverse, q, with_gram, with_gradient):
     return squares, raised, total, Lam_a, G, by_feature, Z_bar
 
 
-@jit
+@kernel(Stationary, "R2 R2 R2", Posterior, "R1 R2 x", **LOOP)
 def parameters(k, Z, Kuu, inverse, q, Lam_a, G, kl_bar):
     """Return the KL divergence, the cotangents of the posterior, and those through Kuu."""
     mean_bar, tril_bar, C = algebra.bars(q.tril, G, q.mean, Lam_a, kl_bar, True)
