@@ -79,7 +79,7 @@ def kernels():
 
     level, _, reason = ahead.found()
     if level is not None:
-        return f"built ahead of time, {level}"
+        return f"module {level}, built ahead of time"
     compiler = "compiled by Numba when they are called"
     if not _installed("numba"):
         return f"none: {reason}, and Numba is not installed"

@@ -61,7 +61,7 @@ def _rows(*arrays):
 
 def expectation(function, mean, var, num, need):
     m, v = _rows(np.ravel(mean), np.ravel(var))
-    z, w = rule(num)
+    z, w = map(np.copy, rule(num))  # kernels declare writable arrays
     out = np.empty((3, m.size))
     at = raised(m, v, NO_SCALE) if function == "log1p_square" else raised(m, v)
     over_rows(_expectation, m.size, 4.0 * num * m.size, FUNCTIONS[function], m, v, at, z, w, out)
@@ -171,7 +171,7 @@ def largest(Y, mean, var, num, need):
     # only differences matter, and rounding errors grow with the size of the means
     m = m - np.take_along_axis(m, Y[None], axis=0)
     at = raised(m, v)
-    z, w = rule(num)
+    z, w = map(np.copy, rule(num))  # kernels declare writable arrays
     C, N = m.shape
     p, d_mean, d_var = np.empty(N), np.zeros((C if need else 0, N)), np.zeros((C if need else 0, N))
     over_rows(_largest, N, 8.0 * num * C * N, Y, m, at, z, w, p, d_mean, d_var)
