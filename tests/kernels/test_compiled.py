@@ -76,7 +76,6 @@ def test_wrong_arguments_of_the_module_are_refused():
         (A, np.ones((3, 1)), y, blas.N),
         (A, x, y.astype(">f8"), blas.N),
         (A, x, np.frombuffer(bytes(24)), blas.N),
-        (A, x, y, "N"),
         (A, x, y),
         (A, x, y, None),
         (None, x, y, blas.N),
