@@ -1,6 +1,7 @@
 """Fixtures of all tests."""
 
 import contextlib
+import inspect
 import os
 import pathlib
 import signal
@@ -25,8 +26,9 @@ COMPILING = (
 def expects_refusal(item):
     """Whether a test names ``NotPositiveDefinite``: itself, or in what it is given or refers to."""
     params = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    names = item.function.__code__.co_names
-    used = [item.function.__globals__.get(name) for name in names]
+    function = inspect.unwrap(item.function)
+    names = function.__code__.co_names
+    used = [function.__globals__.get(name) for name in names]
 
     def holds(value):
         if isinstance(value, dict):

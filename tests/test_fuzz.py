@@ -357,9 +357,8 @@ def inner(rng, record):
     )
 
 
-def tried(name, rng):
+def tried(function, arguments, rng):
     """Make one call; return the odd value, the names an error can give it, and the outcome."""
-    function, arguments = cases()[name]
     arguments = dict(arguments)
     key = list(arguments)[rng.integers(len(arguments))]
     names = {key}
@@ -385,8 +384,9 @@ def tried(name, rng):
 def test_an_answer_or_an_error_that_names_the_argument(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a checkpoint may be called anything
     rng = generator(*name.encode())
+    function, arguments = cases()[name]
     for i in range(CALLS):
-        value, names, error = tried(name, rng)
+        value, names, error = tried(function, arguments, rng)
         if error is not None:
             said = f"call {i}: {names} = {value!r}: {type(error).__name__}: {error}"
             assert isinstance(error, (TypeError, ValueError, MemoryError)), said

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.looped import looped
 from support.numerics import generator
 
 import fastsvgp as fs
@@ -60,7 +61,7 @@ WITH_RECORDS = [
 ]
 
 
-@pytest.mark.parametrize("name", WITH_RECORDS)
+@looped("name", WITH_RECORDS)
 def test_a_model_with_lists_is_the_one_with_arrays(name):
     """Lists are given to the class, or left by ``tree_map``, which does not convert results."""
     function, arguments = cases()[name]
@@ -156,7 +157,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("path", ["covariance.variance", "inducing", "posterior.mean"])
+@looped("path", ["covariance.variance", "inducing", "posterior.mean"])
 def test_lists_that_are_no_arrays_are_refused_by_name(path, bad):
     X, Y = np.zeros((4, 2)), np.zeros(4)
     model = fs.replace_at(listed()[0], path, BAD[bad])

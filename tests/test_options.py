@@ -7,6 +7,7 @@ import typing
 
 import numpy as np
 import pytest
+from support.looped import looped
 
 import fastsvgp as fs
 from fastsvgp import models
@@ -35,9 +36,7 @@ def options(function):
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), BY_KIND, ids=lambda value: getattr(value, "__name__", value)
-)
+@looped("name, kind", BY_KIND)
 def test_each_kind_of_model_refuses_a_misspelt_option(name, kind):
     model, call = object.__new__(kind), FUNCTIONS[name]  # its fields are not looked at
     serves = call if name == "fit" else models.serving(name, model)[0]
@@ -53,7 +52,7 @@ def test_each_kind_of_model_refuses_a_misspelt_option(name, kind):
         call(model, *data, qqq=None)
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - set(models.OFFERED) - FREE))
+@looped("name", sorted(FUNCTIONS.keys() - set(models.OFFERED) - FREE))
 def test_no_function_accepts_an_option_that_it_does_not_have(name):
     function = FUNCTIONS[name]
     with pytest.raises(TypeError, match="qqq"):
@@ -145,7 +144,7 @@ def declared(name):
     return each[0]
 
 
-@pytest.mark.parametrize("name", sorted(set(models.OFFERED) - {"fit", "em"}))
+@looped("name", sorted(set(models.OFFERED) - {"fit", "em"}))
 def test_type_checkers_know_the_options_of_all_kinds(name):
     serving = [
         models._IMPLEMENTATIONS[kind][name]
@@ -176,7 +175,7 @@ def test_functions_that_depend_on_an_argument_have_overloads():
     ]
 
 
-@pytest.mark.parametrize("name", sorted(set(OVERLOADED) - set(models.OFFERED)))
+@looped("name", sorted(set(OVERLOADED) - set(models.OFFERED)))
 def test_overloads_have_the_arguments_of_the_function(name):
     parameters = inspect.signature(FUNCTIONS[name]).parameters
     assert declared(name) == set(parameters)
@@ -229,7 +228,7 @@ OWNERS = {
 OWN = [(name, kind) for name, kinds in OWNERS.items() for kind in kinds]
 
 
-@pytest.mark.parametrize(("name", "kind"), OWN)
+@looped("name, kind", OWN)
 def test_each_kind_lists_its_own_options_with_a_line_on_each(name, kind):
     listed = models.options(kind, name)
     assert [option.name for option in listed] == OWNERS[name][kind]
@@ -242,7 +241,7 @@ def test_each_kind_lists_its_own_options_with_a_line_on_each(name, kind):
     )
 
 
-@pytest.mark.parametrize(("name", "kind"), OWN)
+@looped("name, kind", OWN)
 def test_an_option_of_another_kind_is_named_with_its_owners(name, kind):
     model = object.__new__(kind)  # its fields are not looked at
     for option in {own for names in OWNERS[name].values() for own in names}:

@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from support.looped import looped
 from support.readme import ROOT, snippets
 
 import fastsvgp as fs
@@ -93,7 +94,7 @@ def test_every_public_name_is_on_one_page():
     }
 
 
-@pytest.mark.parametrize("name", NAMES + IN_MODULES)
+@looped("name", NAMES + IN_MODULES)
 def test_parameters_and_results_are_described(name):
     validate = pytest.importorskip("numpydoc.validate")
     wanted = {"PR01", "PR02", "RT01", "SS03", "GL07", "EX01"}

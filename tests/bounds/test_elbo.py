@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import definitions
 from support.derivatives import assert_gradient, assert_restricted
+from support.looped import looped
 from support.posterior_problems import ROWS, in_model, of_means
 
 import fastsvgp as fs
@@ -103,25 +104,25 @@ def check(rng, **options):
 
 
 @each_posterior
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@looped("likelihood", LIKELIHOODS)
 def test_gradients_for_every_likelihood(rng, posterior, likelihood):
     check(rng, posterior=posterior, covariance="matern52", likelihood=likelihood)
 
 
 @each_posterior
-@pytest.mark.parametrize("covariance", COVARIANCES)
+@looped("covariance", COVARIANCES)
 def test_gradients_for_every_covariance(rng, posterior, covariance):
     check(rng, posterior=posterior, covariance=covariance)
 
 
 @each_posterior
-@pytest.mark.parametrize("M, B, D", [(1, 1, 1), (1, 6, 2), (6, 1, 3), (9, 4, 1), (3, 40, 2)])
-@pytest.mark.parametrize("P", [None, 1, 2])
+@looped("M, B, D", [(1, 1, 1), (1, 6, 2), (6, 1, 3), (9, 4, 1), (3, 40, 2)])
+@looped("P", [None, 1, 2])
 def test_gradients_for_odd_shapes(rng, posterior, M, B, D, P):
     check(rng, posterior=posterior, likelihood="student", M=M, B=B, D=D, P=P)
 
 
-@pytest.mark.parametrize("P", [None, 2])
+@looped("P", [None, 2])
 @pytest.mark.parametrize("mean", MEANS)
 def test_gradients_for_every_mean(rng, mean, P):
     check(rng, mean=mean, P=P)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import definitions
 from support.derivatives import assert_derivative, extended
+from support.looped import looped
 from support.posterior_problems import of_means
 
 import fastsvgp as fs
@@ -36,27 +37,25 @@ def check(rng, **options):
 
 
 @each_posterior
-@pytest.mark.parametrize("covariance", COVARIANCES)
+@looped("covariance", COVARIANCES)
 def test_every_posterior_and_covariance(rng, posterior, covariance):
     check(rng, posterior=posterior, covariance=covariance, mean="linear")
 
 
 @each_posterior
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@looped("likelihood", LIKELIHOODS)
 def test_every_posterior_and_likelihood(rng, posterior, likelihood):
     check(rng, posterior=posterior, likelihood=likelihood)
 
 
-@pytest.mark.parametrize("P", [None, 1, 2])
+@looped("P", [None, 1, 2])
 @pytest.mark.parametrize("mean", MEANS)
 def test_every_mean_function(rng, mean, P):
     check(rng, mean=mean, P=P, covariance="tree")
 
 
 @each_posterior
-@pytest.mark.parametrize(
-    "M, B, D, P", [(1, 1, 1, None), (6, 1, 3, 2), (3, 40, 2, 2), (2, 130, 1, None)]
-)
+@looped("M, B, D, P", [(1, 1, 1, None), (6, 1, 3, 2), (3, 40, 2, 2), (2, 130, 1, None)])
 def test_odd_shapes(rng, posterior, M, B, D, P):
     check(rng, posterior=posterior, likelihood="student", mean="constant", M=M, B=B, D=D, P=P)
 
@@ -166,7 +165,7 @@ def test_a_layer_below(rng, posterior):
 
 
 @each_posterior
-@pytest.mark.parametrize("covariance", ["matern12", "tree"])
+@looped("covariance", ["matern12", "tree"])
 def test_inputs_at_inducing_inputs_are_no_trouble(rng, posterior, covariance):
     model, X, Y, random = full_problem(rng, posterior, covariance=covariance)
     X[:3] = model.inducing[:3]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import definitions
 from support.derivatives import assert_derivative, extended
+from support.looped import looped
 from support.numerics import assert_adjoint
 from support.posterior_problems import EVERY
 
@@ -55,8 +56,8 @@ def check(rng, posterior, **options):
 
 
 @each
-@pytest.mark.parametrize("P", [None, 2])
-@pytest.mark.parametrize("covariance", ["rbf", "tree"])
+@looped("P", [None, 2])
+@looped("covariance", ["rbf", "tree"])
 def test_every_posterior(rng, posterior, P, covariance):
     check(rng, posterior, P=P, covariance=covariance, mean="linear")
 
@@ -66,14 +67,14 @@ def test_every_covariance(rng, covariance):
     check(rng, "whitened", covariance=covariance)
 
 
-@pytest.mark.parametrize("P", [None, 1, 2])
+@looped("P", [None, 1, 2])
 @pytest.mark.parametrize("mean", MEANS)
 def test_every_mean_function(rng, mean, P):
     check(rng, "marginal", mean=mean, P=P)
 
 
 @each
-@pytest.mark.parametrize(
+@looped(
     "M, N, D, P", [(2, 1, 1, None), (6, 1, 3, 2), (3, 40, 2, 2), (2, 130, 1, None), (3, 17, 1, 1)]
 )
 def test_odd_shapes(rng, posterior, M, N, D, P):
@@ -106,7 +107,7 @@ def test_adjoint_of_either_result(rng, posterior):
 
 
 @each
-@pytest.mark.parametrize("P", [None, 2])
+@looped("P", [None, 2])
 def test_any_number_of_calls(rng, posterior, P):
     """Linear in the cotangents, in every call; changes of Xs between calls have no effect."""
     model, Xs = problem(rng, posterior, P=P)
@@ -123,7 +124,7 @@ def test_any_number_of_calls(rng, posterior, P):
 
 @each
 @pytest.mark.parametrize("keep", [0, 2**24])
-@pytest.mark.parametrize("P", [None, 2])
+@looped("P", [None, 2])
 def test_chunks_of_rows_cached_or_not(rng, monkeypatch, posterior, keep, P, tune):
     model, Xs = problem(rng, posterior, P=P, N=23, mean="linear")
     whole = fs.predict_f_and_vjp(model, Xs)

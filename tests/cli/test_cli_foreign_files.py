@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from support.columns_zoo import ZOO
+from support.looped import looped
 
 from fastsvgp.cli.data.tables import read_table
 from fastsvgp.cli.data.task import FileFormat, load_task
@@ -326,9 +327,10 @@ AROUND = {
 }
 
 
-@pytest.mark.parametrize("around", AROUND)
+@looped("around", AROUND)
 @pytest.mark.parametrize("name", ZOO)
 def test_cells_with_forms_are_figures(here, caplog, name, around):
+    caplog.clear()
     above, below, said = AROUND[around]
     cells, numbers, _ = ZOO[name]
     rows = [[f'"{cell}"', f"{7 * i % 24 - 11.5} kg"] for i, cell in enumerate(cells)]

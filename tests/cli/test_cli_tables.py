@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.looped import looped
 
 from fastsvgp.cli.data.headers import HEADER_RULES
 from fastsvgp.cli.data.notes import note_indexes
@@ -27,10 +28,10 @@ def write(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("name", ["data.csv", "data.csv.gz", "oddly.named"])
-@pytest.mark.parametrize("header", [None, "a,b,c", "0,1,2", "# a,b,c", "# a remark"])
-@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", " ", "   "])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@looped("name", ["data.csv", "data.csv.gz", "oddly.named"])
+@looped("header", [None, "a,b,c", "0,1,2", "# a,b,c", "# a remark"])
+@looped("delimiter", [",", ";", "\t", "|", " ", "   "])
+@looped("newline", ["\n", "\r\n"])
 def test_text_of_every_layout(write, name, header, delimiter, newline):
     lines = ([header] if header else []) + ["1.5,-2.0,3e-4", "4,5.25,6"]
     table = read_table(

@@ -1,9 +1,9 @@
 """Each block of a covariance by its name: values, reverse rules, and pairs of inducing inputs."""
 
 import numpy as np
-import pytest
 from oracles import covariances as oracle
 from support.covariance_problems import NEED, TABLE, assert_same, everything, inputs
+from support.looped import looped
 from support.numerics import assert_adjoint, exactly, symmetric
 
 from fastsvgp.records import Blocks, leaves, replace_at
@@ -108,7 +108,7 @@ def test_each_block_gives_what_is_needed_alone(rng, name):
 
 
 @everything
-@pytest.mark.parametrize("first", [1, 3])
+@looped("first", [1, 3])
 def test_a_pair_of_inducing_inputs_is_stacked(rng, name, first):
     """Kuu and Kuf are those of one stacked array, and their reverse rules return a pair."""
     covariance = TABLE[name](rng, 3)

@@ -12,6 +12,7 @@ from support.covariance_problems import (
     everything,
     inputs,
 )
+from support.looped import looped
 from support.numerics import assert_adjoint, assert_typically_as_accurate_as, exactly, symmetric
 
 from fastsvgp import kernels
@@ -20,7 +21,7 @@ from fastsvgp.records import Blocks, leaves, matches, replace, replace_at, tree_
 
 
 @every_size
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@looped("dtype", [np.float64, np.float32])
 def test_matrix_and_diag(rng, name, D, dtype):
     covariance = cast(TABLE[name](rng, D), dtype)
     exact = cast(covariance, np.longdouble)
@@ -194,7 +195,7 @@ def test_matrix_reversed_without_the_matrix(rng, name):
 
 
 @everything
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@looped("dtype", [np.float64, np.float32])
 def test_gradients_have_the_dtype_of_the_arrays(rng, name, dtype):
     covariance = cast(TABLE[name](rng, 3), dtype)
     Z, X = inputs(rng, 5, 7, 3, dtype)
@@ -206,8 +207,8 @@ def test_gradients_have_the_dtype_of_the_arrays(rng, name, dtype):
     assert all(v.dtype == dtype for _, _, v in leaves(covariance_bar))
 
 
-@pytest.mark.parametrize("D", [2, 50])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@looped("D", [2, 50])
+@looped("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("family", [RBF, Matern12, Matern32, Matern52])
 def test_lengthscales_may_be_tiny(rng, family, dtype, D):
     """No overflow (a warning would be an error), and only equal points are correlated."""

@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from support.covariance_problems import cast
+from support.looped import looped
 from support.numerics import nine_point
 
 import fastsvgp as fs
@@ -85,7 +86,7 @@ def moves(covariance, X):
 
 
 @pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("own", [False, True])
+@looped("own", [False, True])
 def test_finite_ranks_are_exact(rng, name, own):
     covariance = EXACT[name](rng)
     X, features = points(rng, covariance, N), covariance.features(10, 3, D)
@@ -122,8 +123,8 @@ def test_the_random_numbers_of_a_feature_are_independent(rng, name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("seeds", ["one", "each"])
+@looped("own", [False, True])
+@looped("seeds", ["one", "each"])
 def test_reverse_rule(rng, name, own, seeds):
     covariance, S, P = EVERY[name](rng), 2, 2
     seeds = 7 if seeds == "one" else np.array([3, 2**63 + 1], np.uint64)
@@ -172,7 +173,7 @@ def test_covariances_without_features_say_so(covariance):
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("own", [False, True])
+@looped("own", [False, True])
 def test_runs_of_points_join(rng, name, own, monkeypatch):
     """Values and cotangents do not depend on the memory; no points are no values."""
     covariance, S, n = EVERY[name](rng), 2, 7

@@ -5,6 +5,7 @@ orders, and another seed gives other orders.
 """
 
 import functools
+import importlib.util
 import shutil
 import zlib
 
@@ -17,6 +18,8 @@ from support.numerics import SEED
 from support.real_device import cupy_or_skip, on_device, on_host
 
 DEVICE = pytest.param("device", marks=pytest.mark.on_device)
+# without CuPy, all tests on a device would be skipped, one by one
+PLACES = ["emulated", DEVICE] if importlib.util.find_spec("cupy") else ["emulated"]
 
 
 def _order(request):
@@ -24,7 +27,7 @@ def _order(request):
     return ORDERS[zlib.crc32(f"{SEED} {request.node.nodeid}".encode()) % len(ORDERS)]
 
 
-@pytest.fixture(params=["emulated", DEVICE])
+@pytest.fixture(params=PLACES)
 def twin_of(request):
     """Return a function from the stem of a family to its CUDA twin, which takes NumPy arrays."""
     if request.param == "device":
@@ -46,7 +49,7 @@ def cutting(monkeypatch):
         yield twin
 
 
-@pytest.fixture(params=["emulated", DEVICE])
+@pytest.fixture(params=PLACES)
 def gpu(request):
     """Copies to and from the device, for calls of the front door: the emulation or a GPU."""
     if request.param == "device":

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from support.deep_problems import CHAINS
+from support.looped import looped
 from support.posterior_problems import EVERY, JITTER, PAIRS
 from support.rank_models import (
     LIKELIHOODS,
@@ -342,12 +343,14 @@ def groups_of(name):
     return GROUPS
 
 
-@pytest.mark.parametrize(
-    "name, group", [(name, group) for name in TABLE for group in groups_of(name)]
-)
-def test_group_equals_one_process(rng, name, group):
-    case, (size, rows) = TABLE[name](rng), GROUPS[group]
-    assert_group_equals_one(case.call, case.data, size, rows, case.close)
+@pytest.mark.parametrize("name", TABLE)
+def test_group_equals_one_process(rng, name):
+    @looped("group", groups_of(name))
+    def in_group(group):
+        case, (size, rows) = TABLE[name](rng), GROUPS[group]
+        assert_group_equals_one(case.call, case.data, size, rows, case.close)
+
+    in_group()
 
 
 # --- trajectories ---------------------------------------------------------------------------------

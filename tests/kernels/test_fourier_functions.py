@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from support import fourier_problems as problems
+from support.looped import looped
 from support.numerics import assert_adjoint
 
 from fastsvgp import kernels
@@ -18,7 +19,7 @@ SHAPE = 3, 2, 5, 4, 9
 
 @every_dtype
 @every_kind
-@pytest.mark.parametrize("shape", problems.FUNCTIONS)
+@looped("shape", problems.FUNCTIONS)
 def test_by_definition(rng, shape, own, dtype):
     problems.check_functions(fourier, rng, "rbf", shape, dtype, own)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from oracles import covariances as oracle
 from support import pairwise_problems as problems
+from support.looped import looped
 from support.numerics import (
     LONG,
     assert_adjoint,
@@ -44,8 +45,8 @@ def typical(bar, K_bar):
     return max(1, np.abs(bar).max(), np.linalg.norm(K_bar) / 4 if np.ndim(bar) < 2 else 0)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("D", [1, 3, 8, 40, 200])
+@looped("dtype", [np.float64, np.float32])
+@looped("D", [1, 3, 8, 40, 200])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_matrix_is_as_accurate_as_the_plain_definition(rng, form, family, D, dtype):
     K = kernels.stationary(family, *problem(rng, 17, 65, D, dtype=dtype))
@@ -53,8 +54,8 @@ def test_matrix_is_as_accurate_as_the_plain_definition(rng, form, family, D, dty
     problems.check_accuracy(pairwise, rng, family, D, dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("D", [1, 8, 40])
+@looped("dtype", [np.float64, np.float32])
+@looped("D", [1, 8, 40])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_matrix_with_itself_is_exactly_symmetric(rng, form, family, D, dtype):
     X, _, variance, lengthscales = problem(rng, 65, 0, D, dtype=dtype)
@@ -67,8 +68,8 @@ def test_matrix_with_itself_is_exactly_symmetric(rng, form, family, D, dtype):
     np.testing.assert_allclose(K, other, rtol=0, atol=8 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("D", [1, 3, 8, 40])
-@pytest.mark.parametrize("shared", [True, False])
+@looped("D", [1, 3, 8, 40])
+@looped("shared", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_reverse_rule(rng, form, family, shared, D):
     arguments = problem(rng, 17, 65, D, shared)
@@ -82,8 +83,8 @@ def test_reverse_rule(rng, form, family, shared, D):
     assert_same(kernels.stationary_vjp(K_bar, family, *arguments, K=K), bars)
 
 
-@pytest.mark.parametrize("D", [1, 8, 40])
-@pytest.mark.parametrize("shared", [True, False])
+@looped("D", [1, 8, 40])
+@looped("shared", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_reverse_rule_of_the_symmetric_matrix(rng, form, family, shared, D):
     X, _, variance, lengthscales = problem(rng, 65, 0, D, shared)
@@ -121,7 +122,7 @@ def test_vjp_computes_only_what_is_needed(rng, form, symmetric):
             np.testing.assert_allclose(alone[i], everything[i], rtol=1e-13)
 
 
-@pytest.mark.parametrize("D", [3, 40])
+@looped("D", [3, 40])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_float32_gradients_within_the_budget(rng, form, family, D):
     """Medians over several problems: the error of a single sum can be tiny by chance."""
@@ -147,8 +148,8 @@ def near_problem(rng, D, shift, distance):
     return X1, X2
 
 
-@pytest.mark.parametrize("shift, distance", [(0.0, 1e-9), (1e6, 1e-6), (1e6, 1.0), (-1e6, 1e-9)])
-@pytest.mark.parametrize("D", [1, 8, 40])
+@looped("shift, distance", [(0.0, 1e-9), (1e6, 1e-6), (1e6, 1.0), (-1e6, 1e-9)])
+@looped("D", [1, 8, 40])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tiny_distances_far_from_the_origin(rng, form, family, D, shift, distance):
     X1, X2 = near_problem(rng, D, shift, distance)
@@ -171,7 +172,7 @@ def test_tiny_distances_far_from_the_origin(rng, form, family, D, shift, distanc
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("spread", [5.0, 1e3, 1e9])
+@looped("spread", [5.0, 1e3, 1e9])
 def test_inputs_far_apart_in_lengthscales(rng, form, family, spread):
     """Clusters some lengthscales wide and ``spread`` apart: each keeps its accuracy.
 
@@ -197,9 +198,9 @@ def test_inputs_far_apart_in_lengthscales(rng, form, family, spread):
             assert np.abs(bar - true).max() < 1e-13 * max(1, np.abs(true).max())
 
 
-@pytest.mark.parametrize("D", [3, 8, 17])
+@looped("D", [3, 8, 17])
 @pytest.mark.parametrize("family", ["rbf", "matern12", "matern52"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@looped("dtype", [np.float64, np.float32])
 def test_many_columns_take_several_tiles(rng, form, dtype, family, D):
     """More than one tile of columns, with a partial last one."""
     X1, X2 = (
@@ -286,7 +287,7 @@ def test_reverse_rule_holds_row_tiles_only(rng, form):
         assert peak < K_bar.nbytes / 8
 
 
-@pytest.mark.parametrize("N1, N2", [(1, 1), (1, 3), (3, 1), (0, 3), (3, 0), (0, 0)])
+@looped("N1, N2", [(1, 1), (1, 3), (3, 1), (0, 3), (3, 0), (0, 0)])
 def test_single_and_empty_inputs(rng, form, N1, N2):
     X1, X2 = rng.standard_normal((N1, 2)), rng.standard_normal((N2, 2))
     K = kernels.stationary("rbf", X1, X2, 1.0, 0.5)
@@ -371,7 +372,7 @@ def test_leading_batch_axes(rng):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("D", [1, 3, 40])
+@looped("D", [1, 3, 40])
 def test_nan_stays_in_its_row_and_column(rng, form, family, D):
     X1, X2, variance, lengthscales = problem(rng, 17, 65, D)
     X1[4, -1] = np.nan
@@ -386,8 +387,8 @@ def test_nan_stays_in_its_row_and_column(rng, form, family, D):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("D", [1, 5, 40])
+@looped("dtype", [np.float64, np.float32])
+@looped("D", [1, 5, 40])
 def test_distances_whose_square_overflows(rng, form, family, D, dtype):
     """Clusters effectively infinitely far apart are independent, and nothing becomes NaN."""
     scale = np.sqrt(np.finfo(dtype).max)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.looped import looped
 
 from fastsvgp import kernels
 
@@ -16,8 +17,8 @@ def parts(rng, sizes, width, dtype, m=50):
 
 
 @every_dtype
-@pytest.mark.parametrize("sizes", [(1,), (30,), (30, 1, 200), (5, 0, 0), (0,), (4000, 4000)])
-@pytest.mark.parametrize("width", [(), (1,), (3,), (40,), (0,), (2, 3)])
+@looped("sizes", [(1,), (30,), (30, 1, 200), (5, 0, 0), (0,), (4000, 4000)])
+@looped("width", [(), (1,), (3,), (40,), (0,), (2, 3)])
 def test_sums(rng, sizes, width, dtype):
     rows, values = parts(rng, sizes, width, dtype)
     distinct, sums = kernels.sum_rows(rows, values)
@@ -41,7 +42,7 @@ def test_values_of_any_strides(rng):
 
 
 @every_dtype
-@pytest.mark.parametrize("m, k, r", [(5, 1, 1), (40, 17, 30), (300, 40, 2000)])
+@looped("m, k, r", [(5, 1, 1), (40, 17, 30), (300, 40, 2000)])
 def test_gather(rng, m, k, r, dtype):
     A, rows = rng.standard_normal((m, k)).astype(dtype), rng.integers(0, m, r)
     for layout in (np.copy, np.asfortranarray):
@@ -51,8 +52,8 @@ def test_gather(rng, m, k, r, dtype):
 
 
 @every_dtype
-@pytest.mark.parametrize("k, r", [(1, 1), (1, 3000), (3, 30), (40, 300)])
-@pytest.mark.parametrize("kind", ["free", "positive", "factor"])
+@looped("k, r", [(1, 1), (1, 3000), (3, 30), (40, 300)])
+@looped("kind", ["free", "positive", "factor"])
 def test_adagrad(rng, kind, k, r, dtype):
     """As defined, and no other row is read."""
     m, period = 4 * max(r, k), 2 * k if kind == "factor" else 0

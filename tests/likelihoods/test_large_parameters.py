@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from oracles import likelihoods as oracle, wide
 from scipy import special
+from support.looped import looped
 
 from fastsvgp import likelihoods as lk
 from fastsvgp.likelihoods.averages import SHARP as SHARP_BETA, beta_survival
@@ -64,7 +65,7 @@ def chance(loss, t, width, left=0.0, right=0.0):
     return float(above / (below + above))
 
 
-@pytest.mark.parametrize("x", [1e-9, 0.3, 2.0, SERIES_FROM - 1e-9, SERIES_FROM, 1e3, 1e9, 1e15])
+@looped("x", [1e-9, 0.3, 2.0, SERIES_FROM - 1e-9, SERIES_FROM, 1e3, 1e9, 1e15])
 def test_remainders_of_gamma_functions(x):
     """Both sides of where the series begins."""
     due = wide.decimals(
@@ -91,7 +92,7 @@ def test_the_remainder_of_an_exponential():
     np.testing.assert_allclose(exp_remainder(u), remainder_of_exp(u).astype(float), rtol=3e-14)
 
 
-@pytest.mark.parametrize("a", [1.0, 30.0, SHARP - 1, SHARP + 1, 1e8, 1e12])
+@looped("a", [1.0, 30.0, SHARP - 1, SHARP + 1, 1e8, 1e12])
 def test_chances_of_gamma_variables(a):
     """Both sides of where SciPy's function is replaced; it is off by 3e-7 at a = 1e12."""
     for k in (-5.5, -3.0, -0.4, 0.0, 1.0, 5.5):
@@ -144,8 +145,8 @@ def test_far_log_odds_are_a_power():
     np.testing.assert_allclose(beta_survival(-t, q, p), np.exp(1e-3 * special.log_expit(t)))
 
 
-@pytest.mark.parametrize("a", [1e-2, 3.0, 1e4, 1e8, 1e11, 1e14])
-@pytest.mark.parametrize("var", [1e-18, 1e-6, 0.3])
+@looped("a", [1e-2, 3.0, 1e4, 1e8, 1e11, 1e14])
+@looped("var", [1e-18, 1e-6, 0.3])
 def test_gamma_noise_of_any_shape(a, var):
     mean, width = 0.4 / np.sqrt(a + 1), 1 / np.sqrt(a)
     f, Y, likelihood = one(mean, var), np.ones(1), lk.Gamma(a)
@@ -177,7 +178,7 @@ def test_gamma_noise_of_any_shape(a, var):
 
 
 @pytest.mark.parametrize("name", ["beta of a scale", "gamma of a shape"])
-@pytest.mark.parametrize("size", [1e-6, 1e-2, 5.0, 1e8])
+@looped("size", [1e-6, 1e-2, 5.0, 1e8])
 def test_quantiles_are_in_order(name, size):
     """Below 1e-308 too, where shares and sizes underflow before their chances do."""
     likelihood = lk.Beta(size) if name == "beta of a scale" else lk.Gamma(size)
@@ -191,7 +192,7 @@ def test_quantiles_are_in_order(name, size):
         np.testing.assert_allclose(found[inside], level, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("scale", [10.0, 1e4, 1e8, 1e12, 1e14])
+@looped("scale", [10.0, 1e4, 1e8, 1e12, 1e14])
 def test_beta_noise_of_any_scale(scale):
     y, mean, var = 0.3, -0.85, 1e-8
     likelihood, f, Y = lk.Beta(scale), one(mean, var), np.array([y])
@@ -227,8 +228,8 @@ def test_beta_noise_of_any_scale(scale):
         np.testing.assert_allclose(own.scale, float(slope), rtol=1e-9)
 
 
-@pytest.mark.parametrize("scale", [1e2, 1e4, 1e7])
-@pytest.mark.parametrize("var", [0.3, 10.0, 1e3, 1e5])
+@looped("scale", [1e2, 1e4, 1e7])
+@looped("var", [0.3, 10.0, 1e3, 1e5])
 def test_a_sharp_beta_under_a_wide_function(scale, var):
     """Densities and distribution functions, whose edge is up to 1e6 times narrower than q(f)."""
     likelihood, f, y = lk.Beta(scale), one(-1.0, var), np.array([0.02])
@@ -251,8 +252,8 @@ def test_a_sharp_beta_under_a_wide_function(scale, var):
     assert abs(likelihood.predict_log_density(y, f)[0] - due) <= 1e-10 + rounding
 
 
-@pytest.mark.parametrize("y", [0.0, 1.0, 1e3, 1e6, 1e9, 1e12, 1e15])
-@pytest.mark.parametrize("var", [1e-12, 1e-3, 1.0])
+@looped("y", [0.0, 1.0, 1e3, 1e6, 1e9, 1e12, 1e15])
+@looped("var", [1e-12, 1e-3, 1.0])
 def test_poisson_counts_of_any_size(y, var):
     mean = np.log(max(y, 1.0)) + 0.3 * np.sqrt(var)
     constant = wide.poisson_constant(y) if y else long(0)
@@ -289,7 +290,7 @@ def test_poisson_counts_of_any_size(y, var):
 
 
 @pytest.mark.parametrize("link", ["logit", "probit"])
-@pytest.mark.parametrize("n", [10.0, 1e3, 1e6, 1e9])
+@looped("n", [10.0, 1e3, 1e6, 1e9])
 def test_any_number_of_trials(link, n):
     for y in (1.0, np.floor(0.3 * n), n - 1):
         inverse = special.logit if link == "logit" else special.ndtri
@@ -329,8 +330,8 @@ def test_any_number_of_trials(link, n):
             assert abs(found - exact) <= 1e-9
 
 
-@pytest.mark.parametrize("n", [1.0, 2.0, 10.0, 100.0, 1e4, 1e6, 1e9, 1e15])
-@pytest.mark.parametrize("mean, var", [(-0.5, 10.0), (3.0, 100.0), (-3.0, 1.0), (1.0, 1e3)])
+@looped("n", [1.0, 2.0, 10.0, 100.0, 1e4, 1e6, 1e9, 1e15])
+@looped("mean, var", [(-0.5, 10.0), (3.0, 100.0), (-3.0, 1.0), (1.0, 1e3)])
 def test_edges_of_probit_trials(n, mean, var):
     """All of n or none: an edge of width 1 / sqrt(2 log n)."""
     edge = special.ndtri(1 - 0.5 / n)
@@ -346,7 +347,7 @@ def test_edges_of_probit_trials(n, mean, var):
     assert abs(likelihood.predict_cdf(Y, one(mean, var))[0] - chance) <= 1e-11
 
 
-@pytest.mark.parametrize("dispersion", [1e8, 1e10, 1e12, 1e16])
+@looped("dispersion", [1e8, 1e10, 1e12, 1e16])
 def test_a_large_dispersion_is_poisson(dispersion):
     """The limit is approached like 1 / dispersion."""
     f, Y = one(3.0, 1e-3), np.array([25.0])
@@ -359,8 +360,8 @@ def test_a_large_dispersion_is_poisson(dispersion):
     assert abs(found - poisson.predict_cdf(Y, f)[0]) <= 300 / dispersion + 1e-8
 
 
-@pytest.mark.parametrize("h", [-20.0, -2.0, 5.0])
-@pytest.mark.parametrize("f", [-3.0, 1.0, 20.0])
+@looped("h", [-20.0, -2.0, 5.0])
+@looped("f", [-3.0, 1.0, 20.0])
 def test_a_distribution_function_is_the_sum_of_densities(f, h):
     """Also of counts that are almost all 0, beside a few that are huge."""
     likelihood, k = lk.HeteroskedasticNegativeBinomial(), np.arange(4.0)
@@ -372,8 +373,8 @@ def test_a_distribution_function_is_the_sum_of_densities(f, h):
     assert due[0] < 0.5 or q == 0
 
 
-@pytest.mark.parametrize("h, u", [(20.0, 0.01), (12.0, 9.0), (2.0, 1.0)])
-@pytest.mark.parametrize("y, v", [(1e3, 0.02), (1e3, 30.0), (1e6, 4.0), (1e9, 4.0)])
+@looped("h, u", [(20.0, 0.01), (12.0, 9.0), (2.0, 1.0)])
+@looped("y, v", [(1e3, 0.02), (1e3, 30.0), (1e6, 4.0), (1e9, 4.0)])
 def test_a_large_count_under_two_wide_functions(y, v, h, u):
     """A count is up to 1e5 times narrower than q(f)."""
     likelihood, m = lk.HeteroskedasticNegativeBinomial(), np.log(y) + 0.4 * np.sqrt(v)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.looped import looped
 from support.numerics import assert_as_accurate_as, five_point
 
 from fastsvgp import likelihoods as lk
@@ -111,7 +112,7 @@ def several(likelihood):
 
 
 @each
-@pytest.mark.parametrize("shape", [(1,), (3,), (17,), (2, 3), (3, 17), (1, 1)])
+@looped("shape", [(1,), (3,), (17,), (2, 3), (3, 17), (1, 1)])
 def test_derivatives_are_those_of_the_value(name, shape, rng):
     likelihood, Y, f = problem(name, rng, shape)
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f)
@@ -160,7 +161,7 @@ def test_value_alone_is_the_same_value(name, rng):
 
 
 @each
-@pytest.mark.parametrize("shape", [(0,), (2, 0)])
+@looped("shape", [(0,), (2, 0)])
 def test_empty_data_sum_to_zero(name, shape, rng):
     likelihood, Y, f = problem(name, rng, shape)
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f)
@@ -186,7 +187,7 @@ def test_a_sum_over_data(name, rng):
 
 
 @each
-@pytest.mark.parametrize("shape", [(17,), (3, 17)])
+@looped("shape", [(17,), (3, 17)])
 def test_whole_weights_are_repeated_data(name, shape, rng):
     likelihood, Y, f = problem(name, rng, shape)
     w = rng.integers(0, 4, Y.shape if name not in COLUMNS else Y.shape[1:])
@@ -214,8 +215,8 @@ def test_whole_weights_are_repeated_data(name, shape, rng):
 
 
 @each
-@pytest.mark.parametrize("mean", [-1e4, -750.0, 750.0, 1e4])
-@pytest.mark.parametrize("var", [0.0, 1.0, 1e4])
+@looped("mean", [-1e4, -750.0, 750.0, 1e4])
+@looped("var", [0.0, 1.0, 1e4])
 def test_functions_of_weight_zero_do_not_count(name, mean, var, rng):
     """Also where the expectation of an exponential is infinite there."""
     likelihood, Y, f = problem(name, rng, (9,))
@@ -280,9 +281,9 @@ def test_float32_is_as_good_as_its_inputs(name, rng):
 
 
 @each
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("size", [0.0, 1e3, 1e4])
-@pytest.mark.parametrize("var", [0.0, 1e-12, 1.0, 1e3])
+@looped("dtype", [np.float64, np.float32])
+@looped("size", [0.0, 1e3, 1e4])
+@looped("var", [0.0, 1e-12, 1.0, 1e3])
 def test_results_in_the_tails_are_not_nan(name, dtype, size, var, rng):
     """No NaN and no warning (an error here); infinite only if the mean of an exponential is."""
     likelihood, Y, f = problem(name, rng, (2, 17))

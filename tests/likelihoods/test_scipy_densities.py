@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from oracles import likelihoods as oracle, predictive
 from scipy import special, stats
+from support.looped import looped
 
 from fastsvgp import likelihoods as lk
 from fastsvgp.records import Marginals, leaves
@@ -217,7 +218,7 @@ def test_expected_log_density(name, rng):
 
 
 @each
-@pytest.mark.parametrize("var", [1e-8, 0.03, 0.8, 4.0, 40.0])
+@looped("var", [1e-8, 0.03, 0.8, 4.0, 40.0])
 def test_predictive_log_density(name, var, rng):
     case, f, Y, y, *others = problem(name, rng)
     z = np.linspace(-25, 25, 20_001)[:, None]
@@ -230,7 +231,7 @@ def test_predictive_log_density(name, var, rng):
 
 
 @each
-@pytest.mark.parametrize("var", [0.0, 0.03, 0.8, 40.0])
+@looped("var", [0.0, 0.03, 0.8, 40.0])
 def test_distribution_function(name, var, rng):
     case, f, Y, y, *others = problem(name, rng)
     found = case.likelihood.predict_cdf(Y, Marginals(f.mean, np.full(N, var)))
@@ -242,7 +243,7 @@ def test_distribution_function(name, var, rng):
 
 
 @each
-@pytest.mark.parametrize("var", [0.0, 0.5, 9.0])
+@looped("var", [0.0, 0.5, 9.0])
 def test_quantiles_invert_the_distribution_function(name, var, rng):
     case, f, _, _, *others = problem(name, rng)
     f = Marginals(f.mean[:5], np.full(5, var))
@@ -281,8 +282,8 @@ def test_moments_are_those_of_samples(name, rng):
     np.testing.assert_allclose(variance_of(law, Y).sum(), var.sum(), rtol=0.1)
 
 
-@pytest.mark.parametrize("var", [0.1, 1.0, 30.0])
-@pytest.mark.parametrize("mean", [-20.0, 0.0, 6.0])
+@looped("var", [0.1, 1.0, 30.0])
+@looped("mean", [-20.0, 0.0, 6.0])
 def test_densities_of_far_targets(mean, var):
     """The mode is found wherever it is, and both tails of the integrand are covered."""
     y, n, a, size = np.array([0.0, 3, 200]), np.array([1e4, 3, 1e3]), 40.0, [1e-8, 1.0, 1e5]

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from scipy.special import expit, gammaln, log_expit, log_ndtr, ndtr
+from support.looped import looped
 from support.numerics import nine_point
 
 import fastsvgp as fs
@@ -163,7 +164,7 @@ def test_errors_are_those_of_the_docstring(name):
 
 
 @each
-@pytest.mark.parametrize("var", [0.03, 0.1, 0.3, 0.8, 0.95, 1.1, 1.5, 300.0])
+@looped("var", [0.03, 0.1, 0.3, 0.8, 0.95, 1.1, 1.5, 300.0])
 def test_errors_at_other_variances(name, var):
     """Both sides of the threshold of each likelihood are among these."""
     assert largest_error(name, var) <= 1e-9 * CASES[name][-1][-1]
@@ -307,8 +308,8 @@ def test_float32_and_outputs(name, rng):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("first", [-1e3, 0.0, 1e3])
-@pytest.mark.parametrize("gap", [0.01, 3.8, 3.9, 40.0])
+@looped("first", [-1e3, 0.0, 1e3])
+@looped("gap", [0.01, 3.8, 3.9, 40.0])
 def test_edges_near_and_far_from_each_other(first, gap):
     """Both features of a label are resolved, wherever they are."""
     edges = np.array([-np.inf, first, first + gap, np.inf])

@@ -5,6 +5,7 @@ import importlib
 import numpy as np
 import pytest
 from support.every_model import INDUCING, MODELS, D, M, Offset, anchors, svgp
+from support.looped import looped
 
 import fastsvgp as fs
 from fastsvgp import check
@@ -14,9 +15,7 @@ from fastsvgp.records import is_parts, is_record, missing, registry, replace_at,
 FACTORS = {"tril": np.eye(M), "symmetric": np.eye(M), "columns": np.eye(M, 2)}  # by their kinds
 
 
-@pytest.fixture(params=MODELS)
-def model(request, rng):
-    return MODELS[request.param](rng)
+each_model = looped("name", MODELS)
 
 
 def values(tree):
@@ -101,8 +100,10 @@ def test_leaves_below_a_record_and_in_fields_that_may_hold_one(rng):
         assert [entry[:2] for entry in found] == [("inducing", "real")]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_flat_vector_moves_every_leaf(model, dtype):
+@each_model
+@looped("dtype", [np.float32, np.float64])
+def test_the_flat_vector_moves_every_leaf(rng, name, dtype):
+    model = MODELS[name](rng)
     model = fs.tree_map(lambda v: v.astype(dtype) if isinstance(v, np.ndarray) else v, model)
     vector, unravel = fs.ravel(model)
     assert vector.size == sum(value.size for _, value in values(model).values())
@@ -115,14 +116,18 @@ def test_the_flat_vector_moves_every_leaf(model, dtype):
     )
 
 
-def test_a_step_of_an_optimiser_moves_every_leaf(model):
+@each_model
+def test_a_step_of_an_optimiser_moves_every_leaf(rng, name):
+    model = MODELS[name](rng)
     for optimiser in (fs.adam(1e-3), fs.sgd(1e-3)):
         moved, _ = optimiser.step(model, fs.tree_map(np.ones_like, model), optimiser.init(model))
         assert_all(np.less, model, moved)
         assert settings(moved) == settings(model)
 
 
-def test_files_and_maps_keep_every_leaf(model, tmp_path):
+@each_model
+def test_files_and_maps_keep_every_leaf(rng, name, tmp_path):
+    model = MODELS[name](rng)
     fs.save(tmp_path / "model.npz", model)
     loaded = fs.load(tmp_path / "model.npz")
     for same in (
@@ -138,7 +143,9 @@ def test_files_and_maps_keep_every_leaf(model, tmp_path):
             assert type({p: v for p, _, v in fs.leaves(loaded)}[path]) is type(value), path
 
 
-def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
+@each_model
+def test_every_leaf_can_be_changed_restricted_to_and_missed(rng, name):
+    model = MODELS[name](rng)
     here = values(model)
     shared = list(missing(model))  # the layers take the inducing inputs of the model
     assert all(".latents." in f".{path}" and path.endswith(".inducing") for path in shared)
@@ -161,7 +168,9 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
         assert list(values(restricted(model, (path,)))) == [path]
 
 
-def test_fixed_leaves_stay_the_objects_that_they_are(model):
+@each_model
+def test_fixed_leaves_stay_the_objects_that_they_are(rng, name):
+    model = MODELS[name](rng)
     before = {path: value for path, _, value in fs.leaves(model) if value is not None}
     root = next(
         name for name in ("latents", "inducing", "sites", "basis", "layers") if hasattr(model, name)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from support.looped import looped
 from support.numerics import five_point
 from support.posterior_problems import ROWS, in_model, of_means
 
@@ -39,9 +40,9 @@ def svgp(rng, posterior="whitened", M=5, outputs=(), dtype=np.float64):
 
 
 @each_posterior
-@pytest.mark.parametrize("outputs", [(), (2,)])
-@pytest.mark.parametrize("transform", ["softplus", "log"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@looped("outputs", [(), (2,)])
+@looped("transform", ["softplus", "log"])
+@looped("dtype", [np.float32, np.float64])
 def test_unravel_inverts_pack_and_every_leaf_moves(rng, posterior, outputs, transform, dtype):
     model = svgp(rng, posterior, outputs=outputs, dtype=dtype)[0]
     vector, unravel = fs.ravel(model, transform=transform)
@@ -88,8 +89,8 @@ def assert_pulled_back(vector, unravel, grad, rng):
 
 
 @each_posterior
-@pytest.mark.parametrize("outputs", [(), (2,)])
-@pytest.mark.parametrize("transform", ["softplus", "log"])
+@looped("outputs", [(), (2,)])
+@looped("transform", ["softplus", "log"])
 def test_pullback_of_a_model_by_differences(rng, posterior, outputs, transform):
     model, X, Y, random = svgp(rng, posterior, outputs=outputs)
     if outputs:

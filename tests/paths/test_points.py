@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.looped import looped
 from support.path_problems import FEW, D, assert_slopes, chain, images, layer, sites, svgp
 from support.peak_memory import peak_numbers
 from support.posterior_problems import JITTER
@@ -61,7 +62,7 @@ def paths_of(rng, name, frequencies="own", count=S):
     return paths, rng.uniform(-2, 2, (n, columns)), rng.uniform(-2, 2, (S, n, columns))
 
 
-@pytest.mark.parametrize("frequencies", ["own", "shared"])
+@looped("frequencies", ["own", "shared"])
 @each_model
 def test_gradients(rng, name, frequencies):
     paths, shared, own = paths_of(rng, name, frequencies)
@@ -69,7 +70,7 @@ def test_gradients(rng, name, frequencies):
     assert_slopes(paths, own, rng)
 
 
-@pytest.mark.parametrize("frequencies", ["own", "shared"])
+@looped("frequencies", ["own", "shared"])
 @each_model
 def test_own_points_and_slices_have_the_same_functions(rng, name, frequencies):
     paths, X, own = paths_of(rng, name, frequencies)
@@ -101,7 +102,7 @@ def test_gradients_of_each_function(rng, name):
     np.testing.assert_allclose(slopes.sum(axis=0), paths.and_vjp(X)[1](np.ones((S, n))), rtol=1e-9)
 
 
-@pytest.mark.parametrize("numbers", [1, 20, 60, 200])
+@looped("numbers", [1, 20, 60, 200])
 @each_model
 def test_runs_of_points(rng, monkeypatch, name, numbers):
     paths, shared, own = paths_of(rng, name)

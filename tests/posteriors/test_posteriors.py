@@ -5,6 +5,7 @@ import pytest
 from oracles import gp
 from support import definitions
 from support.budgets import assert_within_budget, by_name
+from support.looped import looped
 from support.posterior_problems import (
     ALL,
     EVERY,
@@ -40,10 +41,10 @@ SHAPES = [
 
 each_posterior = pytest.mark.parametrize("name", ROWS)
 every_posterior = pytest.mark.parametrize("name", EVERY)  # those of two sets of inducing inputs too
-each_shape = pytest.mark.parametrize("M, N, P", SHAPES)
+each_shape = looped("M, N, P", SHAPES)
 # of a batch: where an algebra has several forms, each is taken
-each_length = pytest.mark.parametrize("N", [5, 20, 60])
-one_or_two = pytest.mark.parametrize("P", [None, 2])
+each_length = looped("N", [5, 20, 60])
+one_or_two = looped("P", [None, 2])
 
 
 def fields_of(posterior):
@@ -108,7 +109,7 @@ def test_reverse_rule_of_every_field_and_block(rng, name, M, N, P):
     assert_reverse_rule(rng, q, blocks, JITTER, **random)
 
 
-@pytest.mark.parametrize("bars", [bars_of, one_sided_bars_of], ids=["signs", "one sign"])
+@looped("bars", [bars_of, one_sided_bars_of])
 @one_or_two
 @each_length
 @every_posterior
@@ -146,7 +147,7 @@ def test_kl_can_be_computed_at_any_time_or_never(rng, name, N):
         assert_same_pass(type(whole)(f, kl, *work.finish(-0.7), Kuf_bar, work.clamped), whole)
 
 
-@pytest.mark.parametrize("kl_bar", [-1.0, 0.0])
+@looped("kl_bar", [-1.0, 0.0])
 @each_length
 @every_posterior
 def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, name, N, kl_bar):
@@ -203,7 +204,7 @@ def test_arguments_are_left_as_they_are_and_results_are_new(rng, name):
 # --- float32, floors, sizes ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("M, N", [(6, 4), (6, 60), (70, 90)])
+@looped("M, N", [(6, 4), (6, 60), (70, 90)])
 @each_posterior
 def test_float32_is_as_accurate_as_numpy(rng, name, M, N):
     """Plain NumPy in float32 sets the budget, by the definition or the plain recipe."""
@@ -316,8 +317,8 @@ KEEP_ROWS = [
 ]
 
 
-@pytest.mark.parametrize("bars", [bars_of, one_sided_bars_of], ids=["signs", "one sign"])
-@pytest.mark.parametrize("need", [ALL, ("posterior",), ("blocks",)], ids="+".join)
+@looped("bars", [bars_of, one_sided_bars_of])
+@looped("need", [ALL, ("posterior",), ("blocks",)])
 @one_or_two
 @each_length
 @pytest.mark.parametrize("name", KEEP_ROWS)
@@ -349,7 +350,7 @@ NATURAL = [
 MOMENTS = [name for name in NATURAL if "sites" not in name]
 
 
-@pytest.mark.parametrize("step", [1.0, 0.3])
+@looped("step", [1.0, 0.3])
 @one_or_two
 @pytest.mark.parametrize("name", MOMENTS)
 def test_natural_step_by_definition(rng, name, P, step):

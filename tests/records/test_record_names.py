@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.looped import looped
 from support.record_files import header_of, model, write
 
 import fastsvgp as fs
@@ -177,10 +178,8 @@ def test_our_records_load_whatever_was_imported(tmp_path):
         assert done.stdout.split() == order
 
 
-@pytest.mark.parametrize(
-    "name", ["cli", "kernels", "fit", "os", "__main__", "train.state", "marked", "marked.Toy"]
-)
-@pytest.mark.parametrize("module", [None, "os", "fastsvgp.cli", "marked"])
+@looped("name", ["cli", "kernels", "fit", "os", "__main__", "train.state", "marked", "marked.Toy"])
+@looped("module", [None, "os", "fastsvgp.cli", "marked"])
 @pytest.mark.parametrize("version", persistence.READABLE)
 def test_nothing_is_imported_that_a_file_names(tmp_path, monkeypatch, name, module, version):
     (tmp_path / "marked.py").write_text(
