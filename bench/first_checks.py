@@ -18,7 +18,7 @@ import sys
 import time
 
 import device
-import first_calls
+import first_families
 import numpy as np
 import report
 
@@ -141,7 +141,7 @@ def replayed(call, dtype, n):
 
     from fastsvgp.kernels.cuda.common import graphs
 
-    A = first_calls.numbers(n, n, dtype=dtype)
+    A = first_families.numbers(n, n, dtype=dtype)
     A = (A + A.T) / 2 + n * cupy.eye(n, dtype=dtype)
     recorded, differing = graphs.Recorded(lambda: call(A)), []
     recorded()
@@ -162,7 +162,7 @@ def training(small):
     log.addHandler(heard)
     try:
         M = 20 if small else 300
-        p, losses = first_calls.step_problem(M, 2 * M), []
+        p, losses = first_families.step_problem(M, 2 * M), []
         q = fs.Whitened(p["mean"], p["scale_tril"])
         covariance = fs.RBF(p["variance"], p["lengthscales"])
         model = fs.to_device(fs.SVGP(covariance, p["Z"], q, fs.Gaussian(p["noise"])))

@@ -25,7 +25,7 @@ import sys
 import time
 
 import device
-import first_calls
+import first_families
 import numpy as np
 import report
 
@@ -115,13 +115,13 @@ class Card:
         import cupy
 
         size, n = (2**18, 256) if small else (2**29, 8192)
-        source, target = first_calls.numbers(size // 8), cupy.empty(size // 8)
+        source, target = first_families.numbers(size // 8), cupy.empty(size // 8)
         copy = lambda: target.data.copy_from_device_async(source.data, size)  # noqa: E731
         self.copy = 2 * size / best(copy, 10)
         self.write = size / best(lambda: target.data.memset_async(0, size), 10)
         self.gemm = {}
         for dtype in DTYPES:
-            A, B, C = (first_calls.numbers(n, n, dtype=dtype) for _ in range(3))
+            A, B, C = (first_families.numbers(n, n, dtype=dtype) for _ in range(3))
             self.gemm[dtype] = 2 * n**3 / best(lambda A=A, B=B, C=C: cupy.matmul(A, B, out=C), 3)
 
     def __str__(self):
@@ -185,7 +185,7 @@ def main(arguments):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    families = first_calls.FAMILIES
+    families = first_families.FAMILIES
     parser.add_argument(
         "families",
         nargs="*",

@@ -15,7 +15,7 @@ import pathlib
 import sys
 
 import device
-import first_calls
+import first_families
 from first_times import Card
 
 FLOOR = 1e-5  # seconds: shorter calls are mostly latency
@@ -46,7 +46,7 @@ def found(family, name, small):
     """Return the row of this name; the rows before it are made on the way."""
     dtype, _, rest = name.partition(", ")
     # no floor is needed, so the device's rates are measured with tiny arrays
-    for row in first_calls.FAMILIES[family](Card(small=True), dtype, small):
+    for row in first_families.FAMILIES[family](Card(small=True), dtype, small):
         if row.name == rest:
             return row
     raise SystemExit(f"one_call.py: {family} has no row {name!r}")
@@ -56,7 +56,7 @@ def main(arguments):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("family", nargs="?", choices=sorted(first_calls.FAMILIES))
+    parser.add_argument("family", nargs="?", choices=sorted(first_families.FAMILIES))
     parser.add_argument("name", nargs="?", help="a row, as in the table")
     parser.add_argument("--worst", nargs=2, metavar=("N", "FOLDER"), help="the N-th worst, from 1")
     parser.add_argument("--small", action="store_true", help="tiny arrays: a test that it runs")

@@ -18,11 +18,11 @@ import sys
 from unittest import mock
 
 import device
-import first_calls
+import first_families
 import numpy as np
 from first_times import DTYPES, best
 
-numbers = first_calls.numbers
+numbers = first_families.numbers
 
 
 def timed(call, small):
@@ -107,7 +107,7 @@ def direct(dtype, small):
             (
                 "stationary_vjp",
                 lambda a=arguments, K=K, bar=bar: kernels.stationary_vjp(
-                    bar, *a, need=first_calls.SLOPES, K=K
+                    bar, *a, need=first_families.SLOPES, K=K
                 ),
             ),
         ):

@@ -110,10 +110,10 @@ def test_errors_are_relative(bench):
 
 
 def test_numbers_are_as_good_as_random(bench, monkeypatch):
-    first_calls = bench("first_calls")
-    A = first_calls.numbers(300, 200, xp=np)
-    monkeypatch.setattr(first_calls, "AT_A_TIME", 1000)
-    np.testing.assert_array_equal(first_calls.numbers(300, 200, xp=np), A)
+    first_families = bench("first_families")
+    A = first_families.numbers(300, 200, xp=np)
+    monkeypatch.setattr(first_families, "AT_A_TIME", 1000)
+    np.testing.assert_array_equal(first_families.numbers(300, 200, xp=np), A)
     assert abs(A).max() < 1 and len(np.unique(A)) == A.size
     # a uniform number has variance 1/3; the bounds are five standard deviations
     deviation = np.sqrt(1 / 3 / A.size)
@@ -130,7 +130,7 @@ def test_the_steps_of_the_likelihood_form(bench, rng):
     """Value and gradients, against those of the package on the CPU."""
     import fastsvgp as fs
 
-    first_calls, p = bench("first_calls"), bench("problems").step_problem(9, 14)
+    families, p = bench("first_families"), bench("problems").step_problem(9, 14)
     variance = rng.uniform(0.3, 1, 9)
     model = fs.SVGP(
         fs.RBF(p["variance"], p["lengthscales"]),
@@ -141,11 +141,11 @@ def test_the_steps_of_the_likelihood_form(bench, rng):
     found = fs.elbo_and_grad(model, p["X"], p["y"], num_data=140.0, jitter=1e-6)
 
     def truth():
-        return first_calls.in_likelihood_form(p, variance, 1e-6, 10.0)
+        return families.in_likelihood_form(p, variance, 1e-6, 10.0)
 
-    assert first_calls.error_of_step(truth)(found) < 1e-8
+    assert families.error_of_step(truth)(found) < 1e-8
     value, grad = truth()
-    assert first_calls.error_of_step(lambda: (value, grad | {"inducing": 0 * p["Z"]}))(found) > 0.1
+    assert families.error_of_step(lambda: (value, grad | {"inducing": 0 * p["Z"]}))(found) > 0.1
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def timed(bench, monkeypatch):
 
 
 def test_rows_have_errors_beside_times(timed, bench):
-    Row = bench("first_calls").Row
+    Row = bench("first_families").Row
     row = Row("solve", lambda: 7, 1e-5, "bytes", lambda found: found * 1e-9)
     found = timed.measured(row, "float64")
     assert timed.cells(found) == [
@@ -183,7 +183,7 @@ def test_rows_that_fail_say_why(timed, bench):
     def call():
         raise RuntimeError("cudaErrorUnknown\nmore")
 
-    row = bench("first_calls").Row("solve", call, 1e-5, "bytes", lambda found: 0.0)
+    row = bench("first_families").Row("solve", call, 1e-5, "bytes", lambda found: 0.0)
     line = timed.cells(timed.measured(row, "float64"))
     assert line[:2] == ["float64, solve", "RuntimeError: cudaErrorUnknown"]
     assert len(line) == len(timed.HEADER)
@@ -191,8 +191,8 @@ def test_rows_that_fail_say_why(timed, bench):
 
 def test_the_table_is_written_after_each_family(timed, bench, monkeypatch, tmp_path, capsys):
     """Also if a later family ends the program."""
-    first_calls = bench("first_calls")
-    row = first_calls.Row("solve", lambda: 0, 1e-5, "bytes", lambda found: 0.0)
+    first_families = bench("first_families")
+    row = first_families.Row("solve", lambda: 0, 1e-5, "bytes", lambda found: 0.0)
 
     def broken(card, dtype, small):
         raise KeyboardInterrupt
@@ -208,7 +208,7 @@ def test_the_table_is_written_after_each_family(timed, bench, monkeypatch, tmp_p
     monkeypatch.setattr(bench("device"), "facts", lambda: "a device")
     monkeypatch.setattr(timed, "Card", lambda small: "its rates")
     families = {"good": lambda card, dtype, small: [row], "broken": broken}
-    monkeypatch.setattr(first_calls, "FAMILIES", families)
+    monkeypatch.setattr(first_families, "FAMILIES", families)
     with pytest.raises(KeyboardInterrupt):
         timed.main(["--results", str(tmp_path / "new")])
     text = (tmp_path / "new" / "first_times_cuda.md").read_text(encoding="utf-8")
@@ -249,7 +249,7 @@ def test_the_worst_rows_are_called_alone(bench, tmp_path):
         ("products", "float64, tril_product, 2000"),
     ]
     for family, name in one_call.EXPECTED:
-        assert family in bench("first_calls").FAMILIES and name.startswith("float")
+        assert family in bench("first_families").FAMILIES and name.startswith("float")
 
 
 # --- where there is no git ------------------------------------------------------------------------

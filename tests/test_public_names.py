@@ -45,7 +45,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def loaded_by(statement):
-    program = f"import sys; {statement}; print(*sys.modules)"
+    program = f"import sys; {statement}\nprint(*sys.modules)"
     return set(
         subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -112,6 +112,38 @@ def test_building_a_model_compiles_nothing():
     )
     loaded = loaded_by(f"import fastsvgp as fs, numpy as np; {model}")
     assert not loaded & {"numba", "llvmlite", "cupy", "scipy.special", "scipy.linalg"}
+
+
+# the parts of SciPy that take as long to import as a first step takes
+SLOW = {f"scipy.{p}" for p in ("cluster", "optimize", "sparse", "spatial", "special", "stats")}
+
+
+def test_a_first_number_needs_blas_alone():
+    model = (
+        "q = fs.Whitened(np.zeros(2), np.eye(2)); k = fs.RBF(1.0, 1.0); X = np.ones((2, 1)) * [[0],"
+        " [1]]; y = X[:, 0]; model = fs.SVGP(k, X, q, fs.Gaussian(0.1))"
+    )
+    calls = (
+        "fs.elbo_and_grad(model, X, y); fs.predict_y(model, X);"
+        " fs.collapsed_bound_and_grad(fs.SGPR(k, X, 0.1), X, y)"
+    )
+    loaded = loaded_by(f"import fastsvgp as fs, numpy as np; {model}; {calls}")
+    assert "scipy.linalg" in loaded and not loaded & SLOW
+    # and what does need them loads them
+    assert "scipy.special" in loaded_by(
+        f"import fastsvgp as fs, numpy as np; {model}; fs.elbo_and_grad(fs.SVGP(k, X, q,"
+        " fs.Poisson()), X, y)"
+    )
+
+
+def test_the_help_of_the_command_line_needs_no_numpy():
+    loaded = loaded_by(
+        "import contextlib, io, os; from fastsvgp.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "    main(['--help'])\n"
+        "assert 'fastsvgp.cli.arguments' in sys.modules"
+    )
+    assert not loaded & {"numpy", "scipy", "fastsvgp.recipes"}
 
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

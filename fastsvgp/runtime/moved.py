@@ -4,7 +4,6 @@ An old path still works, with a DeprecationWarning.
 """
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 import warnings
@@ -33,8 +32,8 @@ MOVED = {
 }
 
 
-class _Forwarding(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finder for old paths.
+class _Forwarding:
+    """Finder and loader of old paths.
 
     It is the first finder, because a folder left behind by an upgrade would be a namespace package
     of the old name.

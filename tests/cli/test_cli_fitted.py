@@ -3,6 +3,8 @@
 import io
 import json
 import pathlib
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -40,6 +42,22 @@ def a_fit(rng, likelihood, name, classes=None, dtype=float):
 @pytest.fixture
 def student_t(rng):
     return a_fit(rng, fs.StudentT(scale=0.3, df=3.0), "student-t")
+
+
+def test_predict_needs_blas_alone(here, rng):
+    a_fit(rng, fs.Gaussian(0.1), "gaussian").save("model.npz")
+    pathlib.Path("row.csv").write_text("a,b\n5,-2\n", encoding="utf-8")
+    program = (
+        "import sys; from fastsvgp.cli import main\n"
+        "assert main(['predict', 'model.npz', 'row.csv', '--out', 'p.csv']) == 0\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert "scipy.linalg" in loaded
+    parts = "cluster", "optimize", "sparse", "spatial", "special", "stats"
+    assert not loaded & {"matplotlib", "sklearn", "tqdm", *(f"scipy.{part}" for part in parts)}
 
 
 def test_load_fitted_predicts_in_data_units_and_load_warns(here, student_t, rng):

@@ -6,6 +6,7 @@ there is a zone; a clock without a date is a part of a day.
 """
 
 import datetime
+import functools
 import re
 from dataclasses import dataclass
 
@@ -60,7 +61,7 @@ class Layout:
     layout: str
     cycles: tuple = ()
 
-    @property
+    @functools.cached_property
     def pattern(self):
         fields = re.sub(r"(?<!\\)[A-Z]", lambda letter: FIELDS[letter[0]], self.layout)
         return re.compile(fields, re.ASCII | re.I)
@@ -120,7 +121,6 @@ CODES = {
     "YYYY.MM": (Layout("Y[.]N", _MONTH), ".2f", 0.12),
 }
 _ALL = DATES | CLOCKS | {name: code[0] for name, code in CODES.items()}
-_PATTERNS = {name: layout.pattern for name, layout in _ALL.items()}
 CYCLES = {name: layout.cycles for name, layout in _ALL.items()}
 
 
@@ -128,7 +128,7 @@ def days_of(cell, form):
     """Return the number of a cell in one of the forms; None if it has another form."""
     if form in CODES:
         cell = _digits(cell, CODES[form][1])
-    found = _PATTERNS[form].fullmatch(cell)
+    found = _ALL[form].pattern.fullmatch(cell)
     if found is None:
         return None
     fields = {name: text for name, text in found.groupdict().items() if text is not None}
