@@ -13,7 +13,7 @@ from numba import njit
 from ..common.blocked import mirror_rows
 from ..common.elementwise import power_of_half
 
-RBF, MATERN12, MATERN32, MATERN52 = range(4)
+RBF, MATERN12, MATERN32, MATERN52, SQUARED = range(5)
 ROWS = 16  # of a block
 # Matern functions are 0 from this r^2 on, and infinity would make their polynomials NaN
 FAR = 1e6
@@ -24,7 +24,6 @@ NEAR = 0.125  # and below which a pair is contracted by differences, which takes
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 jit = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-inlined = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
 
 
 class Pairs(NamedTuple):
@@ -35,42 +34,6 @@ class Pairs(NamedTuple):
     X2: Any
     norms2: Any
     scale: Any
-
-
-@jit
-def squared_distances(x, Bt, scale, j0, row):
-    """Set row[j] = sum_d ((Bt[d, j0 + j] - x[d]) scale[d])^2, four features per pass.
-
-    Exact for near points, wherever they are.
-    """
-    n, D = row.size, x.size
-    for j in range(n):
-        row[j] = 0
-    d = 0
-    while d + 4 <= D:
-        b0, b1, b2, b3 = (
-            Bt[d, j0 : j0 + n],
-            Bt[d + 1, j0 : j0 + n],
-            Bt[d + 2, j0 : j0 + n],
-            Bt[d + 3, j0 : j0 + n],
-        )
-        x0, x1, x2, x3 = x[d], x[d + 1], x[d + 2], x[d + 3]
-        s0, s1, s2, s3 = scale[d], scale[d + 1], scale[d + 2], scale[d + 3]
-        for j in range(n):
-            e0, e1, e2, e3 = (
-                (b0[j] - x0) * s0,
-                (b1[j] - x1) * s1,
-                (b2[j] - x2) * s2,
-                (b3[j] - x3) * s3,
-            )
-            row[j] += (e0 * e0 + e1 * e1) + (e2 * e2 + e3 * e3)
-        d += 4
-    while d < D:
-        b0, x0, s0 = Bt[d, j0 : j0 + n], x[d], scale[d]
-        for j in range(n):
-            e0 = (b0[j] - x0) * s0
-            row[j] += e0 * e0
-        d += 1
 
 
 @jit
@@ -91,7 +54,7 @@ def _capped(r2):
 
 @jit
 def profile(family, variance, r2, k):
-    """Set k to k(r) from r^2, as a power of 1/2: exp(-t) = 2^(-t / ln 2)."""
+    """Set k to k(r) from r^2, as a power of 1/2: exp(-t) = 2^(-t / ln 2); to r^2 if SQUARED."""
     f = k.dtype.type
     if family == RBF:
         factor = f(LOG2E / 2)
@@ -106,6 +69,9 @@ def profile(family, variance, r2, k):
         for j in range(k.size):
             t = math.sqrt(three * _capped(r2[j]))
             k[j] = variance * (one + t) * power_of_half(factor * t)
+    elif family == SQUARED:
+        for j in range(k.size):
+            k[j] = r2[j]
     else:
         factor, one, five, third = f(LOG2E), f(1), f(5), f(1 / 3)
         for j in range(k.size):

@@ -13,7 +13,7 @@ import numpy as np
 from ..common import blas, blocked
 from ..common.blas import N, T
 from ..factorisations import turn_lower
-from ..pairwise import small
+from ..pairwise import direct
 from ..pairwise.tiles import RBF, jit
 from . import algebra
 
@@ -52,7 +52,7 @@ class Data(NamedTuple):
 @jit
 def prior(k, Z, jitter):
     """Return Kuu, L^-1, and 0, or one plus the row in which the factorisation failed."""
-    Kuu = small.matrix(k.family, Z, Z, k.lengthscales, k.smallest, k.variance, True)
+    Kuu = direct.matrix(k.family, Z, Z, k.lengthscales, k.smallest, k.variance, True)
     L = np.zeros(Kuu.shape, Kuu.dtype)
     for i in range(len(L)):
         for j in range(i + 1):
@@ -68,7 +68,7 @@ def prior(k, Z, jitter):
 def _contracted(K_bar, k, Z, X, symmetric, K):
     """Contract a cotangent of K as ``pairwise`` does: only an RBF makes use of K itself."""
     known = K if k.family == RBF else np.empty((0, 0), K.dtype)
-    return small.matrix_vjp(
+    return direct.matrix_vjp(
         K_bar, k.family, Z, X, k.lengthscales, k.smallest, k.variance, symmetric,
         2 if symmetric else 1, known,
     )  # fmt: skip
@@ -99,7 +99,7 @@ def sums(start, stop, k, Z, data, inverse, q, with_gram):
     for first in range(start, stop, width):
         last = min(first + width, stop)
         X = data.X[first:last]
-        Kuf = small.matrix(k.family, Z, X, k.lengthscales, k.smallest, k.variance, False)
+        Kuf = direct.matrix(k.family, Z, X, k.lengthscales, k.smallest, k.variance, False)
         kff = np.full(last - first, k.variance)
         Lam, _, f, var, clamped = algebra.marginals(inverse, Kuf, kff, q.mean, q.tril, k.floor)
         squares += _gaussian(data.Y[first:last], f, var, data.noise, data.factor)
@@ -170,7 +170,7 @@ def rows(start, stop, k, Z, data, inverse, q):
     for first in range(start, stop, width):
         last = min(first + width, stop)
         X = data.X[first:last]
-        Kuf = small.matrix(k.family, Z, X, k.lengthscales, k.smallest, k.variance, False)
+        Kuf = direct.matrix(k.family, Z, X, k.lengthscales, k.smallest, k.variance, False)
         kff = np.full(last - first, k.variance)
         Lam, V, f, var, clamped = algebra.marginals(inverse, Kuf, kff, q.mean, q.tril, k.floor)
         squares += _gaussian(data.Y[first:last], f, var, data.noise, data.factor)
