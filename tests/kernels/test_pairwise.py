@@ -26,7 +26,7 @@ STEP = 1e-4  # of differences: the pairs of `problem` are hundreds of steps from
 def form(request, monkeypatch):
     """Each form of the distances, whatever D and the size; the product form in many row tiles."""
     monkeypatch.setattr(pairwise, "DIRECT_BELOW", 0 if request.param == "product" else 10_000)
-    monkeypatch.setattr(pairwise.small, "UP_TO", 1e12 if request.param == "small" else 0)
+    monkeypatch.setattr(pairwise, "SMALL_BELOW", 1e12 if request.param == "small" else 0)
     monkeypatch.setattr(pairwise, "TILE", 40 * 65)
     return request.param
 

@@ -1,9 +1,8 @@
 """CPU twin of ``pairwise``: stationary functions, weighted inner products, and their pullbacks.
 
 The squared distance r^2 = sum_d ((x_d - x'_d) / l_d)^2 has two forms. With few features: direct
-differences, of scaled inputs unless these are too many lengthscales apart. With many: norms and one
-matrix product of centred, scaled inputs, with every pair whose r^2 suffers cancellation recomputed
-directly.
+differences. With many: norms and one matrix product of centred, scaled inputs, with every pair
+whose r^2 suffers cancellation recomputed directly.
 """
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.linalg import blas
 from ..common import scratch
 from ..common.batching import plain
 from ..common.thread_pool import over_rows
-from . import low_dim as direct, small as small, tiles as rows
+from . import direct, tiles as rows
 
 FAMILIES = {
     "rbf": rows.RBF,
@@ -21,6 +20,8 @@ FAMILIES = {
     "matern52": rows.MATERN52,
 }
 DIRECT_BELOW = 41  # features; from here on the form with the matrix product is faster
+# nanoseconds of work, roughly: less than two hand-overs to other threads cost
+SMALL_BELOW = 60_000
 # entries of a row tile of the backward pass for many features (2 MB in float64)
 TILE = 1 << 18
 SMALLEST = {np.dtype(t): 2 / np.sqrt(np.finfo(t).max) for t in (np.float64, np.float32)}
@@ -72,22 +73,10 @@ def stationary(family, X1, X2, variance, lengthscales):
     X1 = plain(X1)
     X2 = X1 if symmetric else plain(X2)
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
-    variance, work = dtype.type(variance), N1 * N2 * (0.7 + 0.06 * D)  # in nanoseconds, roughly
-    if D < DIRECT_BELOW and work < small.UP_TO:
-        return small.matrix(
-            FAMILIES[family],
-            X1,
-            X2,
-            vector(lengthscales, D, dtype),
-            SMALLEST[dtype],
-            variance,
-            symmetric,
-        )
-    scale, K = _scale(lengthscales, D, dtype), scratch.empty((N1, N2), dtype)
+    family, variance = FAMILIES[family], dtype.type(variance)
     if D < DIRECT_BELOW:
-        arguments = FAMILIES[family], variance, _tiled(X1, X2, scale), symmetric, K
-        over_rows(direct.direct, _blocks(N1), work, *arguments)
-        return K
+        return by_differences(family, X1, X2, variance, lengthscales, symmetric)
+    scale, K = _scale(lengthscales, D, dtype), scratch.empty((N1, N2), dtype)
     if K.size == 0:
         return K
     A, norms1, B, norms2 = _centred(X1, X2, scale)
@@ -97,24 +86,22 @@ def stationary(family, X1, X2, variance, lengthscales):
         syrk(-2, A.T, trans=1, c=K.T, overwrite_c=1)
     else:
         _gemm(dtype)(-2, B.T, A.T, trans_a=1, c=K.T, overwrite_c=1)
-    arguments = FAMILIES[family], variance, rows.Pairs(X1, norms1, X2, norms2, scale), symmetric, K
+    arguments = family, variance, rows.Pairs(X1, norms1, X2, norms2, scale), symmetric, K
     over_rows(rows.finish, _blocks(N1), 1.5 * N1 * N2, *arguments)
     return K
 
 
-def _tiled(X1, X2, scale):
-    """Return ``low_dim.Inputs``, scaled if that loses no accuracy."""
-    A, Bt = np.empty_like(X1), np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
-    if len(X1) and direct.scaled(X1, X2, scale, A, Bt):
-        return direct.Inputs(A, Bt, scale, True)
-    return _exactly(X1, X2, scale)
-
-
-def _exactly(X1, X2, scale):
-    """Return the same, unscaled."""
-    Bt = np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
-    direct.transpose(X2, Bt)
-    return direct.Inputs(X1, Bt, scale, False)
+def by_differences(family, X1, X2, variance, lengthscales, symmetric):
+    (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
+    lengthscales, smallest = vector(lengthscales, D, dtype), SMALLEST[dtype]
+    work = N1 * N2 * (0.7 + 0.06 * D)  # in nanoseconds, roughly
+    if work < SMALL_BELOW:
+        return direct.matrix(family, X1, X2, lengthscales, smallest, variance, symmetric)
+    Bt, scale = direct.prepared(X2, lengthscales, smallest)
+    K = scratch.empty((N1, N2), dtype)
+    arguments = family, variance, X1, Bt, scale, symmetric, K
+    over_rows(direct.matrix_rows, _blocks(N1), work, *arguments)
+    return K
 
 
 def _centred(X1, X2, scale):
@@ -172,7 +159,7 @@ def _plan(K_bar, family, X1, X2, variance, lengthscales, need, K):
     """Choose the form of a contraction: return its function and arguments.
 
     All forms take C-ordered arrays, X2 = X1 in the symmetric case, ``sides`` as in
-    ``low_dim.direct_vjp``, the work in nanoseconds, roughly, and K of an RBF, or an empty K.
+    ``direct.pullback_rows``, the work in nanoseconds, roughly, and K of an RBF, or an empty K.
     """
     symmetric = X2 is None
     X1, K_bar = plain(X1), plain(K_bar.T if symmetric and _is_transposed(K_bar) else K_bar)
@@ -186,10 +173,7 @@ def _plan(K_bar, family, X1, X2, variance, lengthscales, need, K):
     both_sides = symmetric and "X1" in need or not symmetric and "X2" in need
     sides = 2 if both_sides else int("X1" in need or "lengthscales" in need)
     work = K_bar.size * (1 + (0.0, 0.12, 0.15)[sides] * D) / (2 if symmetric else 1)
-    if D < DIRECT_BELOW and work < small.UP_TO:
-        form = _small_vjp
-    else:
-        form = _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp
+    form = _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp
     variance, family = dtype.type(variance), FAMILIES[family]
     return form, (K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K)
 
@@ -219,45 +203,25 @@ def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
     )
 
 
-def _small_vjp(K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K):
-    lengthscales = vector(lengthscales, X1.shape[1], X1.dtype)
-    smallest = SMALLEST[X1.dtype]
-    return small.matrix_vjp(
-        K_bar, family, X1, X2, lengthscales, smallest, variance, symmetric, sides, K
-    )
-
-
 def _direct_vjp(K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K):
-    (N1, D), dtype = X1.shape, X1.dtype
-    scale = _scale(lengthscales, D, dtype)
-    X1_bar = np.zeros((N1, D), dtype)
-    # a given K needs no distances; Matern12's gradient near 0 needs all digits of the differences
-    exact = K.size > 0 or family == rows.MATERN12
-    inputs = (_exactly if exact else _tiled)(X1, X2, scale)
-    arguments = family, variance, inputs, symmetric, sides, K_bar, K, X1_bar
+    dtype = X1.dtype
+    lengthscales, smallest = vector(lengthscales, X1.shape[1], dtype), SMALLEST[dtype]
+    if work < SMALL_BELOW:
+        return direct.matrix_vjp(
+            K_bar, family, X1, X2, lengthscales, smallest, variance, symmetric, sides, K
+        )
+    Bt, scale = direct.prepared(X2, lengthscales, smallest)
+    X1_bar = np.zeros(X1.shape, dtype)
+    arguments = family, variance, X1, Bt, scale, symmetric, sides, K_bar, K, X1_bar
     # each range has an X2_bar of its own
     (total, squares, X2_bar), *others = over_rows(
-        direct.direct_vjp, _blocks(N1), work, *arguments, chunks=2
+        direct.pullback_rows, _blocks(len(X1)), work, *arguments, chunks=2
     )
     for more, more_squares, part in others:
         total += more
         squares += more_squares
         X2_bar += part
-    factors = scale if inputs.is_scaled else scale * scale
-    if not inputs.is_scaled:
-        squares *= factors
-    # the lower triangle stands for both; on the diagonal k is the variance and differences are 0
-    if symmetric:
-        total *= 2
-        squares *= 2
-        factors = 2 * factors
-        if sides == 2:
-            X1_bar += X2_bar.T
-    X1_bar *= factors
-    other_bar = None
-    if sides == 2 and not symmetric:
-        other_bar = np.multiply(X2_bar.T, factors, order="C")
-    return total, squares, X1_bar, other_bar, scale
+    return direct.finished(total, squares, X1_bar, X2_bar, scale, symmetric)
 
 
 def _product_vjp(K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K):

@@ -8,12 +8,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from ..common.blocked import mirror_rows
-from ..common.compiled import kernel, njit
 from ..common.elementwise import power_of_half
 
-RBF, MATERN12, MATERN32, MATERN52 = range(4)
+RBF, MATERN12, MATERN32, MATERN52, SQUARED = range(5)
 ROWS = 16  # of a block
 # Matern functions are 0 from this r^2 on, and infinity would make their polynomials NaN
 FAR = 1e6
@@ -23,56 +23,17 @@ CANCELS = 0.5
 NEAR = 0.125  # and below which a pair is contracted by differences, which takes longer per pair
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
-LOOP = {"fastmath": FAST, "error_model": "numpy"}
-jit = njit(**LOOP)
-inlined = njit(**LOOP, forceinline=True)
+jit = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 
 
 class Pairs(NamedTuple):
     """Rows of both inputs with the squared norms of their scaled forms; 1 / lengthscales (D,)."""
 
-    form = "R2 R1 R2 R1 R1"
     X1: Any
     norms1: Any
     X2: Any
     norms2: Any
     scale: Any
-
-
-@jit
-def squared_distances(x, Bt, scale, j0, row):
-    """Set row[j] = sum_d ((Bt[d, j0 + j] - x[d]) scale[d])^2, four features per pass.
-
-    Exact for near points, wherever they are.
-    """
-    n, D = row.size, x.size
-    for j in range(n):
-        row[j] = 0
-    d = 0
-    while d + 4 <= D:
-        b0, b1, b2, b3 = (
-            Bt[d, j0 : j0 + n],
-            Bt[d + 1, j0 : j0 + n],
-            Bt[d + 2, j0 : j0 + n],
-            Bt[d + 3, j0 : j0 + n],
-        )
-        x0, x1, x2, x3 = x[d], x[d + 1], x[d + 2], x[d + 3]
-        s0, s1, s2, s3 = scale[d], scale[d + 1], scale[d + 2], scale[d + 3]
-        for j in range(n):
-            e0, e1, e2, e3 = (
-                (b0[j] - x0) * s0,
-                (b1[j] - x1) * s1,
-                (b2[j] - x2) * s2,
-                (b3[j] - x3) * s3,
-            )
-            row[j] += (e0 * e0 + e1 * e1) + (e2 * e2 + e3 * e3)
-        d += 4
-    while d < D:
-        b0, x0, s0 = Bt[d, j0 : j0 + n], x[d], scale[d]
-        for j in range(n):
-            e0 = (b0[j] - x0) * s0
-            row[j] += e0 * e0
-        d += 1
 
 
 @jit
@@ -93,7 +54,7 @@ def _capped(r2):
 
 @jit
 def profile(family, variance, r2, k):
-    """Set k to k(r) from r^2, as a power of 1/2: exp(-t) = 2^(-t / ln 2)."""
+    """Set k to k(r) from r^2, as a power of 1/2: exp(-t) = 2^(-t / ln 2); to r^2 if SQUARED."""
     f = k.dtype.type
     if family == RBF:
         factor = f(LOG2E / 2)
@@ -108,6 +69,9 @@ def profile(family, variance, r2, k):
         for j in range(k.size):
             t = math.sqrt(three * _capped(r2[j]))
             k[j] = variance * (one + t) * power_of_half(factor * t)
+    elif family == SQUARED:
+        for j in range(k.size):
+            k[j] = r2[j]
     else:
         factor, one, five, third = f(LOG2E), f(1), f(5), f(1 / 3)
         for j in range(k.size):
@@ -181,7 +145,7 @@ def fold(u, blocks, symmetric):
     return u // 2 if u % 2 == 0 else blocks - 1 - u // 2
 
 
-@kernel("i i R2", **LOOP)
+@jit
 def mirror(start, stop, K):
     """Copy the lower triangle of a square K to the upper one, for blocks of ROWS rows."""
     blocks = (K.shape[0] + ROWS - 1) // ROWS
@@ -190,7 +154,7 @@ def mirror(start, stop, K):
         mirror_rows(K, i0, min(i0 + ROWS, K.shape[0]))
 
 
-@kernel("i i R2 R1 R1 R2 R1", **LOOP)
+@jit
 def centre(start, stop, X, c, scale, A, norms):
     """Set A = (X - c) scale and norms to its squared row norms.
 
@@ -250,7 +214,7 @@ def _near_by_value(k, variance, bound1, bounds2, near):
     return low
 
 
-@kernel("i i i r", Pairs, "b R2", **LOOP)
+@jit
 def finish(start, stop, family, variance, pairs, symmetric, K):
     """Replace K = -2 A B' by k in place, for block rows start..stop.
 
@@ -284,7 +248,7 @@ def _longer(ii, jj, ww, count, size):
     return more_i, more_j, more_w
 
 
-@kernel("i i i r", Pairs, "R2 R2 R2 R1", **LOOP)
+@jit
 def weigh(start, stop, family, variance, pairs, K_bar, K, W, row_sums):
     """Replace W = -2 A B' by K_bar q, row by row, and compute its row sums.
 
@@ -325,7 +289,7 @@ def weigh(start, stop, family, variance, pairs, K_bar, K, W, row_sums):
     return total, ii[:count], jj[:count], ww[:count]
 
 
-@kernel("I1 I1 R1 R2 R2 R1 R2 R2 X1", **LOOP)
+@jit
 def add_pairs(ii, jj, ww, X1, X2, scale, X1_bar, X2_bar, squares):
     """Add the contribution of the listed pairs, by differences, in scaled units.
 
