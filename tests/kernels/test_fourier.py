@@ -8,7 +8,8 @@ from support.numerics import assert_adjoint
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import fourier
-from fastsvgp.kernels.cpu.fourier import philox, sweep_rows
+from fastsvgp.kernels.cpu.fourier import philox
+from fastsvgp.kernels.cpu.fourier.sweep import waves
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 every_family = pytest.mark.parametrize("family", problems.FAMILIES)
@@ -136,9 +137,8 @@ def test_shared_lengthscale(rng, dtype):
 
 
 def test_panels_tiles_and_passes_join(rng, monkeypatch):
-    """Several of each, with both forms of the phases."""
+    """Several of each."""
     monkeypatch.setattr(fourier, "PANEL", 8)
-    monkeypatch.setattr(fourier, "ROW", 128)
     monkeypatch.setattr(fourier, "SCRATCH", 100)
     for D in (5, 33):
         problems.check_all(fourier, rng, "rbf", 65, D, 33, 2, np.float64)
@@ -282,7 +282,7 @@ def test_cos_sin(rng, dtype):
     chosen = 0.0, -0.0, 0.25, 0.5, 0.75, -0.25, 3.5, 1e6 + 0.5
     t = np.r_[chosen, rng.uniform(-30, 30, 1000), rng.uniform(-1e5, 1e5, 99)].astype(dtype)
     found = np.empty((2, 1, t.size), dtype)
-    sweep_rows.waves(t[None], *found)
+    waves(t, *found[:, 0])
     found = found[:, 0]
     turns = t.astype(np.longdouble)
     angle = 8 * np.arctan(np.longdouble(1)) * (turns - np.rint(turns))

@@ -35,7 +35,7 @@ def test_every_family(rng, family, dtype):
 def test_runs_join(rng, own, D, monkeypatch):
     """Several runs of functions and of points, tiles and panels."""
     monkeypatch.setattr(fourier, "PANEL", 8)
-    monkeypatch.setattr(fourier.own, "TILE", (4, 4))
+    monkeypatch.setattr(fourier, "TILE", 4)
     for run in (1, 600):
         monkeypatch.setattr(fourier, "RUN", run)
         problems.check_functions(fourier, rng, "rbf", (4, 2, 11, D, 21), np.float64, own)

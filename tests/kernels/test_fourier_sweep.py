@@ -174,7 +174,7 @@ def test_a_shared_lengthscale(rng):
 @pytest.mark.parametrize("D, R", [(5, 2), (33, 2), (33, 17)])
 def test_panels_tiles_and_passes_join(rng, D, R, monkeypatch):
     X, model, sides = problem(rng, 65, D, 33, R)
-    for name, size in (("PANEL", 8), ("ROW", 128), ("SCRATCH", 100)):
+    for name, size in (("PANEL", 8), ("SCRATCH", 100)):
         monkeypatch.setattr(fourier, name, size)
     kept = []
     found = kernels.fourier_sweep(X, *model, **sides, need=NAMES, kept=kept)
