@@ -111,11 +111,10 @@ def main(argv=None):
     for family in args.families or FAMILIES:
         with fs.set_num_threads(args.threads):
             table = report.markdown(rows(family, args.threads))
-            kept[family] = (
-                f"{family}\n\n{report.header(command, blas=report.computing())}\n\n{table}"
-            )
-    parts = ["# plain_twins", ABOUT.strip(), *(f"## {kept[name]}" for name in sorted(kept))]
-    args.out.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+            head = report.header(command, blas=report.computing())
+        kept[family] = f"{family}\n\n{head}\n\n{table}"
+        parts = ["# plain_twins", ABOUT.strip(), *(f"## {kept[name]}" for name in sorted(kept))]
+        args.out.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     for (family, kernel), ratio in best_ratios(args.out.read_text(encoding="utf-8")).items():
         if ratio < WORTH:
             print(f"{family}, {kernel}: the plain twin is as fast ({ratio:.2f})")

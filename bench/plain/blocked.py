@@ -17,8 +17,8 @@ def inverse(trtri, L):
     trtri(L.T, lower=0, overwrite_c=1)
 
 
-def gram(lauum, L):
-    lauum(L.T, lower=0, overwrite_c=1)
+def gram(L):
+    blas.trmm(L.copy(), L, True, T, 1.0)
 
 
 def gram_of_rows(L):
@@ -56,7 +56,7 @@ def mirror(S):
 
 def cases(dtype):
     rng, near = np.random.default_rng(0), 200 * np.finfo(dtype).eps
-    potrf, trtri, lauum = get_lapack_funcs(("potrf", "trtri", "lauum"), dtype=dtype)
+    potrf, trtri = get_lapack_funcs(("potrf", "trtri"), dtype=dtype)
     for n in 100, 256, 512, 1000:
         A, B = rng.standard_normal((2, n, n)).astype(dtype)
         S = (A @ A.T / n + np.eye(n)).astype(dtype)
@@ -67,7 +67,7 @@ def cases(dtype):
 
         yield pair("cholesky", blocked.cholesky, lambda A: cholesky(potrf, A), S)
         yield pair("inverse", blocked.inverse, lambda L: inverse(trtri, L), L)
-        yield pair("gram", blocked.gram, lambda L: gram(lauum, L), L)
+        yield pair("gram", blocked.gram, gram, L)
         yield pair("gram_of_rows", blocked.gram_of_rows, gram_of_rows, L)
         for k in n, n // 8:
             for trans in N, T:
@@ -102,7 +102,7 @@ def cases(dtype):
             S,
         )
         yield pair("mirror", blocked.mirror, mirror, A, 0, np.asarray)
-    for m, k in (20, 100), (20, 1024), (50, 256), (100, 100), (100, 256), (100, 1024), (128, 4096):
+    for m, k in (20, 100), (20, 1024), (50, 256), (64, 1024):
         A, C = rng.standard_normal((m, k)).astype(dtype), np.zeros((m, m), dtype)
         yield in_place(
             f"gram_of_panels, {m} x {k}",

@@ -4,25 +4,16 @@ import numpy as np
 
 from fastsvgp.kernels.cpu import packing
 
-from .common import Case, plain
+from .common import Case
 
 
-@plain
 def pack_tril(A, out):
-    at = 0
-    for i in range(len(A)):
-        for j in range(i + 1):
-            out[at] = A[i, j]
-            at += 1
+    out[...] = A[np.tril_indices(len(A))]
 
 
-@plain
 def unpack_tril(packed, out):
-    at = 0
-    for i in range(len(out)):
-        for j in range(len(out)):
-            out[i, j] = packed[at] if j <= i else 0
-            at += j <= i
+    out[...] = 0
+    out[np.tril_indices(len(out))] = packed
 
 
 def cases(dtype):

@@ -84,28 +84,29 @@ def near_below(family, norms):
 
 
 @jit
-def squared(w, x, norm, y, norms, limit, near):
-    """Replace products by r^2 = norm + norms + products, those below ``limit`` by differences.
-
-    Returns how many are below the limit, with their j in ``near``.
-    """
-    zero, low = w.dtype.type(0), 0
-    for j in range(w.size):
-        r = w[j] + (norm + norms[j])
-        w[j] = zero if r < zero else r
-        low += 1 if r < limit else 0
-    if low == 0:
+def find_near(family, w, norm, norms, largest, near):
+    """Return how many pairs of a row of products are near, with their j in ``near``."""
+    limit, count = near_below(family, norm + largest), 0
+    if limit > 0:
+        for j in range(w.size):
+            count += 1 if w[j] + (norm + norms[j]) < limit else 0
+    if count == 0:
         return 0
-    low = 0
+    count = 0
     for j in range(w.size):
-        if w[j] < limit:
-            near[low], total = j, zero
-            low += 1
-            for d in range(x.size):
-                e = y[j, d] - x[d]
-                total += e * e
-            w[j] = total
-    return low
+        if w[j] + (norm + norms[j]) < limit:
+            near[count] = j
+            count += 1
+    return count
+
+
+@jit
+def squared_distance(x, y):
+    total = x.dtype.type(0)
+    for d in range(x.size):
+        e = y[d] - x[d]
+        total += e * e
+    return total
 
 
 @inlined
@@ -129,31 +130,34 @@ def value_and_slope(family, variance, r2):
 
 
 @inlined
-def _dot(family, variance, r2, a):
-    total = r2.dtype.type(0)
-    for j in range(r2.size):
-        total += a[j] * value_and_slope(family, variance, r2[j])[0]
+def _dot(family, variance, a, w, norm, norms):
+    zero = w.dtype.type(0)
+    total = zero
+    for j in range(w.size):
+        r2 = w[j] + (norm + norms[j])
+        total += a[j] * value_and_slope(family, variance, zero if r2 < zero else r2)[0]
     return total
 
 
 @jit
-def dot(family, variance, r2, a):
-    """Return sum_j a k."""
+def dot(family, variance, *row):
+    """Return sum_j a k of a row (a, products, norm, norms)."""
     if family == RBF:  # one loop for each family, without a branch
-        return _dot(RBF, variance, r2, a)
+        return _dot(RBF, variance, *row)
     if family == MATERN12:
-        return _dot(MATERN12, variance, r2, a)
+        return _dot(MATERN12, variance, *row)
     if family == MATERN32:
-        return _dot(MATERN32, variance, r2, a)
-    return _dot(MATERN52, variance, r2, a)
+        return _dot(MATERN32, variance, *row)
+    return _dot(MATERN52, variance, *row)
 
 
 @inlined
-def _weigh(family, variance, factor, a, w, c, bar):
+def _weigh(family, variance, a, w, norm, norms, factor, c, bar):
     zero = w.dtype.type(0)
     total, moment, value = zero, zero, zero
     for j in range(w.size):
-        r2 = w[j]
+        r2 = w[j] + (norm + norms[j])
+        r2 = zero if r2 < zero else r2
         k, q = value_and_slope(family, variance, r2)
         e = factor * a[j] * q
         w[j] = e
@@ -166,18 +170,19 @@ def _weigh(family, variance, factor, a, w, c, bar):
 
 
 @jit
-def weigh(family, variance, factor, a, w, c, bar):
-    """Replace r^2 in w by E; add it to the column sums c, and factor k to the cotangent of a.
+def weigh(family, variance, *row):
+    """Replace the products of a row (a, products, norm, norms, factor, c, bar) by E.
 
-    Returns the sums of E, E r^2 and a k.
+    Adds E to the column sums c, and factor k to the cotangent of a. Returns the sums of E, E r^2
+    and a k.
     """
     if family == RBF:
-        return _weigh(RBF, variance, factor, a, w, c, bar)
+        return _weigh(RBF, variance, *row)
     if family == MATERN12:
-        return _weigh(MATERN12, variance, factor, a, w, c, bar)
+        return _weigh(MATERN12, variance, *row)
     if family == MATERN32:
-        return _weigh(MATERN32, variance, factor, a, w, c, bar)
-    return _weigh(MATERN52, variance, factor, a, w, c, bar)
+        return _weigh(MATERN32, variance, *row)
+    return _weigh(MATERN52, variance, *row)
 
 
 @jit
@@ -195,9 +200,13 @@ def sum_pairs(k, x, y, count, other, largest, weights, tile, near, values):
         blas.gemm(x.rows[m0:m1], y.rows[:columns], w, N, T, -2.0, 0.0)
         for m in range(m0, m1):
             row, norm = w[m - m0, : m if triangle else columns], x.norms[m]
-            limit = near_below(k.family, norm + largest)
-            squared(row, x.rows[m], norm, y.rows, y.norms, limit, near)
-            values[m] = dot(k.family, k.variance, row, A[m if len(A) > 1 else 0])
+            a, value = A[m if len(A) > 1 else 0], values.dtype.type(0)
+            for i in range(find_near(k.family, row, norm, y.norms, largest, near)):
+                j = near[i]
+                r2 = squared_distance(x.rows[m], y.rows[j])
+                value += a[j] * value_and_slope(k.family, k.variance, r2)[0]
+                row[j] = FAR
+            values[m] = value + dot(k.family, k.variance, a, row, norm, y.norms)
 
 
 @jit
@@ -217,10 +226,12 @@ def pull_pairs(k, x, y, count, other, largest, weights, factors, contract, tile,
         for m in range(m0, m1):
             row, norm = w[m - m0, : m if triangle else columns], x.norms[m]
             a, bar = A[m if len(A) > 1 else 0], found.bar[m if len(found.bar) > 1 else 0]
-            limit = near_below(k.family, norm + largest)
-            low = squared(row, x.rows[m], norm, y.rows, y.norms, limit, near)
-            _pull_near(k, m, factors[m], a, x, y, row, near[:low], bar, found)
-            total, more, value = weigh(k.family, k.variance, factors[m], a, row, found.c, bar)
+            for i in range(find_near(k.family, row, norm, y.norms, largest, near)):
+                _pull_near(k, m, near[i], factors[m], a, x, y, bar, found)
+                row[near[i]] = FAR
+            total, more, value = weigh(
+                k.family, k.variance, a, row, norm, y.norms, factors[m], found.c, bar
+            )
             found.e[m] += total
             found.values[m] += value
             moment += more
@@ -233,22 +244,21 @@ def pull_pairs(k, x, y, count, other, largest, weights, factors, contract, tile,
 
 
 @jit
-def _pull_near(k, m, factor, a, x, y, row, near, bar, found):
-    """Contract the near pairs of a row by differences, and move them out of reach."""
-    for j in near:
-        value, q = value_and_slope(k.family, k.variance, row[j])
-        found.values[m] += a[j] * value
-        bar[j] += factor * value
-        row[j] = FAR
-        w = factor * a[j] * q
-        if w != 0:
-            for d in range(k.scale.size):
-                e = y.rows[j, d] - x.rows[m, d]
-                found.squares[0, d] += w * e * e
-                if len(x.near) > 0:
-                    x.near[m, d] += w * e
-                if len(y.near) > 0:
-                    y.near[j, d] -= w * e
+def _pull_near(k, m, j, factor, a, x, y, bar, found):
+    """Contract a near pair by differences."""
+    r2 = squared_distance(x.rows[m], y.rows[j])
+    value, q = value_and_slope(k.family, k.variance, r2)
+    found.values[m] += a[j] * value
+    bar[j] += factor * value
+    w = factor * a[j] * q
+    if w != 0:
+        for d in range(k.scale.size):
+            e = y.rows[j, d] - x.rows[m, d]
+            found.squares[0, d] += w * e * e
+            if len(x.near) > 0:
+                x.near[m, d] += w * e
+            if len(y.near) > 0:
+                y.near[j, d] -= w * e
 
 
 @jit

@@ -5,29 +5,19 @@ us, and a call from Python 5 us.
 """
 
 import numpy as np
+from numba import njit
 
 from ..common import blas, blocked
 from ..common.blas import N, T
-from ..common.compiled import kernel, njit
 from ..products import FAST
-from ..triangular import lower_products
 
 
-@njit(fastmath=FAST)
-def copied(A):
-    B = np.empty(A.shape, A.dtype)
-    for i in range(A.shape[0]):
-        for j in range(A.shape[1]):
-            B[i, j] = A[i, j]
-    return B
-
-
-@kernel("R2 R2 R1 R1 R2 x", fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST)
 def marginals(inverse, Kuf, kff, mean, tril, floor):
     M, size = Kuf.shape
-    Lam = copied(Kuf)
+    Lam = Kuf.copy()
     blas.trmm(inverse, Lam, True, N, 1.0)
-    V = copied(Lam)
+    V = Lam.copy()
     blas.trmm(tril, V, True, T, 1.0)
     dots, squares = np.zeros(size), np.zeros(size)
     for i in range(M):
@@ -44,7 +34,7 @@ def marginals(inverse, Kuf, kff, mean, tril, floor):
     return Lam, V, f, var, raised
 
 
-@kernel("R2 R2 R2 R1 R2 R1 R1 R1 R2 b", fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST)
 def cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     M, size = Lam.shape
     blas.trmm(tril, V, True, N, 1.0)
@@ -71,11 +61,11 @@ def cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     blas.trmm(inverse, V, True, T, 1.0)
 
 
-@kernel("R2 R2 R1 R1 x b", fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST)
 def bars(tril, G, mean, Lam_a, kl_bar, need_C):
     M = len(tril)
     blocked.mirror(G)
-    X = copied(G)
+    X = G.copy()
     blas.trmm(tril, X, True, T, 1.0)
     mean_bar, tril_bar = np.empty(M, G.dtype), np.zeros(G.shape, G.dtype)
     for i in range(M):
@@ -84,14 +74,14 @@ def bars(tril, G, mean, Lam_a, kl_bar, need_C):
             tril_bar[i, j] = X[j, i] + kl_bar * tril[i, j]
         tril_bar[i, i] -= kl_bar / tril[i, i]
     if need_C:
-        lower_products.lower_times(tril, X)
+        blas.trmm(tril, X, True, N, 1.0)
         for i in range(M):
             for j in range(i + 1):
                 X[i, j] += mean[i] * Lam_a[j] - G[i, j]
     return mean_bar, tril_bar, X
 
 
-@kernel("R1 R2", fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST)
 def kl(mean, tril):
     total = -float(len(mean))
     for i in range(len(mean)):
