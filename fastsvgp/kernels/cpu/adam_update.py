@@ -1,15 +1,15 @@
 """Optimiser updates in one fused pass over flat parameter vectors."""
 
 import numpy as np
-from numba import njit
 
+from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
 # A checked division ("python" error model) would not vectorise.
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@kernel("X1 X1 X1 X1 X1 X1 X1 x x x x x x", fastmath=FAST, error_model="numpy")
 def _adam(x, g, m, v, x_out, m_out, v_out, step, beta1, beta2, c1, c2, epsilon):
     for k in range(x.size):
         m_k = beta1 * m[k] + (1 - beta1) * g[k]

@@ -13,9 +13,9 @@ Sums over a panel or a block are in the dtype of the inputs, sums of them in flo
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..common import blas
+from ..common.compiled import kernel, njit
 from ..common.elementwise import cos_sin
 from .philox import draw
 
@@ -64,14 +64,14 @@ class Plan(NamedTuple):
     known: Any  # whether the phases are there
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def waves(theta, c, s):
     """Cosines and sines of phases in turns."""
     for p in range(theta.size):
         c[p], s[p] = cos_sin(theta[p])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _frequencies(frequencies, f, first, omega):
     """omega (D, n) = the frequencies of function f from ``first`` on."""
     (seeds, indices, degrees, factors), n = frequencies, omega.shape[1]
@@ -84,7 +84,7 @@ def _frequencies(frequencies, f, first, omega):
                 row[p] *= factor[p]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _weights(W, first, ab):
     """ab (R, 2 n) = the weights of n cosines, then of n sines, from ``first`` on."""
     n = ab.shape[1] // 2
@@ -94,13 +94,13 @@ def _weights(W, first, ab):
             a[p], b[p] = w[2 * p], w[2 * p + 1]
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _lines(A):
     """How many lines a product with A may have: a multiple of eight."""
     return SERIAL // A.size // 8 * 8
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _phases(x, omega, theta):
     """theta (m, n) = x (m, D) omega (D or more, n)."""
     D, lines = x.shape[1], _lines(theta)
@@ -109,7 +109,7 @@ def _phases(x, omega, theta):
         blas.gemm(x[:, d : d + lines], part, theta, blas.N, blas.N, 1.0, 1.0 if d else 0.0)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _forward(ab, cs, d, scale, part, total, i):
     """total (R + S, N) += s [a | b] [cos | sin]' and d cos^2, from point i on."""
     R, m, lines = len(ab), len(cs), _lines(cs)
@@ -124,7 +124,7 @@ def _forward(ab, cs, d, scale, part, total, i):
             total[R, i + k] += _square(d, cs[k])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _square(d, c):
     """The sum of d cos^2."""
     total = d.dtype.type(0)
@@ -133,7 +133,7 @@ def _square(d, c):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _backward(U, cs, scale, part, back, first):
     """back (R, 2 N) += s U [cos | sin] from ``first`` on; cosine and sine become neighbours."""
     n, lines = cs.shape[1] // 2, _lines(cs)
@@ -146,35 +146,35 @@ def _backward(U, cs, scale, part, back, first):
             row[2 * p + 1] += s[p]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _add_square(u, c, sums):
     """sums += u cos^2."""
     for p in range(sums.size):
         sums[p] += u * (c[p] * c[p])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _add_slope(u, a, b, c, s, g):
     """g += u (b cos - a sin)."""
     for p in range(g.size):
         g[p] += u * (b[p] * c[p] - a[p] * s[p])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _turn(b, c, s, g):
     """g = b cos - g sin."""
     for p in range(g.size):
         g[p] = b[p] * c[p] - g[p] * s[p]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _add_slope_of_square(u, d, c, s, g):
     """g -= u d cos sin."""
     for p in range(g.size):
         g[p] -= u * (d[p] * (c[p] * s[p]))
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _slopes(ab, U, cs, scale, g):
     """g (m, n, and as many more) = s U' b cos - s U' a sin: the derivatives in the phases."""
     (m, n), R, lines = (len(cs), cs.shape[1] // 2), len(U), _lines(cs)
@@ -192,7 +192,7 @@ def _slopes(ab, U, cs, scale, g):
         _turn(g[k, n:], cs[k], cs[k, n:], g[k, :n])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _contract(g, omega, part, X_bar):
     """X_bar (m, D) += g (m, n) omega' for omega (D or more, n)."""
     (m, D), lines = X_bar.shape, _lines(g)
@@ -219,7 +219,7 @@ class _Panel(NamedTuple):
     slopes: Any  # (m, D) sums over the panel
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _memory(first, n, R, m, D, found, dtype):
     total, back, _, _ = found
     return _Panel(
@@ -235,7 +235,7 @@ def _memory(first, n, R, m, D, found, dtype):
     )
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _meet(theta, i, panel, sides, found, share, f):
     """Add what a panel and its block of points, from point i on, have in common."""
     (m, n), (_, _, Us, us, scale), (total, back, squares_back, X_bar) = theta.shape, sides, found
@@ -261,7 +261,7 @@ def _meet(theta, i, panel, sides, found, share, f):
         _contract(g[:, :n], panel.omega, panel.slopes, X_bar[share, f, i : i + m])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i (U1 I1 i R2) R3 (R3 R2 R3 R2 x) (X4 X2 X2 X4) (i i b) R1", fastmath=FAST)
 def sweep(start, stop, frequencies, x, sides, found, plan, phases):
     """Tasks start ... stop, of shares, functions and tiles of points: the last runs fastest.
 

@@ -8,12 +8,13 @@ X1, or four in the backward pass, share each load from Bt: loads take longer tha
 import numpy as np
 
 from ..common.blocked import mirror_rows
-from .tiles import ROWS, fold, jit, profile, weights, weights_by_value
+from ..common.compiled import kernel
+from .tiles import LOOP, ROWS, fold, jit, profile, weights, weights_by_value
 
 COLUMNS = 512  # at a time, a multiple of ROWS: so that the sums over them stay in the L1 cache
 
 
-@jit
+@kernel("R2 R1 r", **LOOP)
 def prepared(X2, lengthscales, smallest):
     """Return Bt and 1 / lengthscales (D,); ``lengthscales`` is (D,) or (1,)."""
     N2, D = X2.shape
@@ -52,7 +53,7 @@ def _squared_distances(x, y, Bt, scale, j0, to_x, to_y):
             to_y[j] += e1 * e1
 
 
-@jit
+@kernel("i i i r R2 R2 R1 b R2", **LOOP)
 def matrix_rows(start, stop, family, variance, X1, Bt, scale, symmetric, K):
     """Compute K[i, j] = k(x_i, x_j) for block rows start..stop.
 
@@ -109,7 +110,7 @@ def _pull(w, n, X1, i, last, Bt, j0, both, X1_bar, X2_bar, squares):
         X1_bar[last, d] += t3
 
 
-@jit
+@kernel("i i i r R2 R2 R1 b i R2 R2 R2", **LOOP)
 def pullback_rows(start, stop, family, variance, X1, Bt, scale, symmetric, sides, K_bar, K, X1_bar):
     """Sum over block rows: K_bar K, w e^2 (D,) and -sum_i w e (D, N2), with e = x_j - x_i.
 
@@ -151,7 +152,7 @@ def pullback_rows(start, stop, family, variance, X1, Bt, scale, symmetric, sides
     return total, squares, X2_bar
 
 
-@jit
+@kernel("x X1 R2 R2 R1 b", **LOOP)
 def finished(total, squares, X1_bar, X2_bar, scale, symmetric):
     """Return ``(sum of K_bar K, squares, X1_bar, X2_bar (N2, D), scale)`` from sums over all rows.
 
@@ -173,7 +174,7 @@ def finished(total, squares, X1_bar, X2_bar, scale, symmetric):
     return twice * total, squares, X1_bar, other, scale
 
 
-@jit
+@kernel("i R2 R2 R1 r r b", **LOOP)
 def matrix(family, X1, X2, lengthscales, smallest, variance, symmetric):
     """Compute a small matrix in one call on one thread."""
     Bt, scale = prepared(X2, lengthscales, smallest)
@@ -182,7 +183,7 @@ def matrix(family, X1, X2, lengthscales, smallest, variance, symmetric):
     return K
 
 
-@jit
+@kernel("R2 i R2 R2 R1 r r b i R2", **LOOP)
 def matrix_vjp(K_bar, family, X1, X2, lengthscales, smallest, variance, symmetric, sides, K):
     """Contract a small cotangent in one call on one thread; return what ``finished`` does."""
     Bt, scale = prepared(X2, lengthscales, smallest)

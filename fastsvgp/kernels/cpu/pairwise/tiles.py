@@ -8,9 +8,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..common.blocked import mirror_rows
+from ..common.compiled import kernel, njit
 from ..common.elementwise import power_of_half
 
 RBF, MATERN12, MATERN32, MATERN52, SQUARED = range(5)
@@ -23,12 +23,15 @@ CANCELS = 0.5
 NEAR = 0.125  # and below which a pair is contracted by differences, which takes longer per pair
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
-jit = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+LOOP = {"fastmath": FAST, "error_model": "numpy"}
+jit = njit(**LOOP)
+inlined = njit(**LOOP, forceinline=True)
 
 
 class Pairs(NamedTuple):
     """Rows of both inputs with the squared norms of their scaled forms; 1 / lengthscales (D,)."""
 
+    form = "R2 R1 R2 R1 R1"
     X1: Any
     norms1: Any
     X2: Any
@@ -145,7 +148,7 @@ def fold(u, blocks, symmetric):
     return u // 2 if u % 2 == 0 else blocks - 1 - u // 2
 
 
-@jit
+@kernel("i i R2", **LOOP)
 def mirror(start, stop, K):
     """Copy the lower triangle of a square K to the upper one, for blocks of ROWS rows."""
     blocks = (K.shape[0] + ROWS - 1) // ROWS
@@ -154,7 +157,7 @@ def mirror(start, stop, K):
         mirror_rows(K, i0, min(i0 + ROWS, K.shape[0]))
 
 
-@jit
+@kernel("i i R2 R1 R1 R2 R1", **LOOP)
 def centre(start, stop, X, c, scale, A, norms):
     """Set A = (X - c) scale and norms to its squared row norms.
 
@@ -214,7 +217,7 @@ def _near_by_value(k, variance, bound1, bounds2, near):
     return low
 
 
-@jit
+@kernel("i i i r", Pairs, "b R2", **LOOP)
 def finish(start, stop, family, variance, pairs, symmetric, K):
     """Replace K = -2 A B' by k in place, for block rows start..stop.
 
@@ -248,7 +251,7 @@ def _longer(ii, jj, ww, count, size):
     return more_i, more_j, more_w
 
 
-@jit
+@kernel("i i i r", Pairs, "R2 R2 R2 R1", **LOOP)
 def weigh(start, stop, family, variance, pairs, K_bar, K, W, row_sums):
     """Replace W = -2 A B' by K_bar q, row by row, and compute its row sums.
 
@@ -289,7 +292,7 @@ def weigh(start, stop, family, variance, pairs, K_bar, K, W, row_sums):
     return total, ii[:count], jj[:count], ww[:count]
 
 
-@jit
+@kernel("I1 I1 R1 R2 R2 R1 R2 R2 X1", **LOOP)
 def add_pairs(ii, jj, ww, X1, X2, scale, X1_bar, X2_bar, squares):
     """Add the contribution of the listed pairs, by differences, in scaled units.
 

@@ -5,14 +5,14 @@ us, and a call from Python 5 us.
 """
 
 import numpy as np
-from numba import njit
 
 from ..common import blas, blocked
 from ..common.blas import N, T
+from ..common.compiled import kernel
 from ..products import FAST
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("R2 R2 R1 R1 R2 x", fastmath=FAST)
 def marginals(inverse, Kuf, kff, mean, tril, floor):
     M, size = Kuf.shape
     Lam = Kuf.copy()
@@ -34,7 +34,7 @@ def marginals(inverse, Kuf, kff, mean, tril, floor):
     return Lam, V, f, var, raised
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("R2 R2 R2 R1 R2 R1 R1 R1 R2 b", fastmath=FAST)
 def cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     M, size = Lam.shape
     blas.trmm(tril, V, True, N, 1.0)
@@ -61,7 +61,7 @@ def cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     blas.trmm(inverse, V, True, T, 1.0)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("R2 R2 R1 R1 x b", fastmath=FAST)
 def bars(tril, G, mean, Lam_a, kl_bar, need_C):
     M = len(tril)
     blocked.mirror(G)
@@ -81,7 +81,7 @@ def bars(tril, G, mean, Lam_a, kl_bar, need_C):
     return mean_bar, tril_bar, X
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("R1 R2", fastmath=FAST)
 def kl(mean, tril):
     total = -float(len(mean))
     for i in range(len(mean)):
