@@ -42,7 +42,7 @@ def compiled_families():
     for path in (PACKAGE / "kernels/cpu").rglob("*.py"):
         for node in ast.walk(parse(path)):
             if isinstance(node, ast.FunctionDef) and any(
-                "jit" in ast.unparse(d) or "inlined" in ast.unparse(d) for d in node.decorator_list
+                ast.unparse(d).startswith(("jit", "njit", "inlined", "kernel")) for d in node.decorator_list
             ):
                 names.add(path.stem if path.parent.name in ("cpu", "common") else path.parent.name)
     return names
