@@ -17,7 +17,7 @@ from ..pairwise import direct
 from ..pairwise.tiles import RBF, jit
 from . import algebra
 
-TILE = 1 << 19  # bytes
+TILE = 1 << 19  # bytes; rows in multiples of 64, which leave no scalar rest of a vector loop
 
 
 class Stationary(NamedTuple):
@@ -95,7 +95,7 @@ def sums(start, stop, k, Z, data, inverse, q, with_gram):
     squares, raised, alpha = 0.0, 0, -data.factor / data.noise
     size = M if with_gram else 0
     Lam_a, G = np.zeros(size, dtype), np.zeros((size, size), dtype)
-    width = max(64, TILE // (M * Z.itemsize))
+    width = max(64, TILE // (M * Z.itemsize) // 64 * 64)
     for first in range(start, stop, width):
         last = min(first + width, stop)
         X = data.X[first:last]
@@ -166,7 +166,7 @@ def rows(start, stop, k, Z, data, inverse, q):
     M, dtype = len(Z), Z.dtype
     squares, raised, total, by_feature = 0.0, 0, 0.0, np.zeros(Z.shape[1])
     Lam_a, G, Z_bar = np.zeros(M, dtype), np.zeros((M, M), dtype), np.zeros(Z.shape, dtype)
-    width = max(64, TILE // (M * Z.itemsize))
+    width = max(64, TILE // (M * Z.itemsize) // 64 * 64)
     for first in range(start, stop, width):
         last = min(first + width, stop)
         X = data.X[first:last]
