@@ -102,7 +102,7 @@ def cases(dtype):
             S,
         )
         yield pair("mirror", blocked.mirror, mirror, A, 0, np.asarray)
-    for m, k in (20, 100), (20, 1024), (50, 256), (64, 1024):
+    for m, k in (20, 100), (20, 1024), (50, 256):
         A, C = rng.standard_normal((m, k)).astype(dtype), np.zeros((m, m), dtype)
         yield in_place(
             f"gram_of_panels, {m} x {k}",

@@ -85,6 +85,12 @@ def _moved(x, total, g, size, epsilon, positive):
 @kernel("i i R2 R2 I1 R2 r r b i", **PLAIN)
 def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, period):
     k = array.shape[1]
+    if k == 1 and not period:
+        for i in range(start, stop):
+            x, total = array[rows[i], 0], sums[rows[i], 0]
+            x, total = _moved(x, total, bar[i, 0], size, epsilon, positive)
+            array[rows[i], 0], sums[rows[i], 0] = x, total
+        return
     for i in range(start, stop):
         row = rows[i]
         x, total, g = array[row], sums[row], bar[i]
