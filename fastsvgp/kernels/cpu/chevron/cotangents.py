@@ -9,22 +9,17 @@ TILE = 1024  # rows
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _dense_bar(start, stop, k, rows, u, heads, bar):
-    """bar[i] = sum_r u[r, i] heads[r], and 0 where row g has no column j; two sides in a pass."""
-    count = len(u)
+    """bar[i] = sum_r u[r, i] heads[r], and 0 where row g has no column j."""
     for i in range(start, stop):
-        to, own = bar[i], min(k, (rows[i] if rows.size else i) + 1) if count else 0
-        if count % 2:
-            x, a = u[0, i], heads[0]
-            for j in range(own):
-                to[j] = x * a[j]
-        for r in range(count % 2, count, 2):
-            x, y, a, b = u[r, i], u[r + 1, i], heads[r], heads[r + 1]
+        to, own = bar[i], min(k, (rows[i] if rows.size else i) + 1) if len(u) else 0
+        for r in range(len(u)):
+            x, weights = u[r, i], heads[r]
             if r == 0:
                 for j in range(own):
-                    to[j] = x * a[j] + y * b[j]
+                    to[j] = x * weights[j]
             else:
                 for j in range(own):
-                    to[j] += x * a[j] + y * b[j]
+                    to[j] += x * weights[j]
         for j in range(own, k):
             to[j] = 0
 

@@ -1,7 +1,5 @@
-"""Four numbers in one register, for products of short rows with several right-hand sides.
+"""Four numbers in one register, where LLVM does not vectorise: see ``sides``.
 
-LLVM vectorises a loop over a long row. Rows of ten columns stay scalar, and every further
-right-hand side reads the row again: twice the time. Here the lanes are four right-hand sides.
 Arrays are contiguous and 1-D; indices are not checked.
 """
 
@@ -23,31 +21,20 @@ class _FourModel(models.PrimitiveModel):
         super().__init__(manager, kind, ir.VectorType(real, 4))
 
 
-def _place(context, builder, array, args, i=1, lanes=False):
-    """Return the address of element ``args[i]`` of the array ``args[0]``, as of a ``Four``."""
-    at = builder.gep(context.make_array(array)(context, builder, args[0]).data, [args[i]])
-    if lanes:
-        at = builder.bitcast(at, context.get_value_type(Four(array.dtype)).as_pointer())
-    return at
+def _place(context, builder, array, args):
+    """Return the address of element ``args[1]`` of the array ``args[0]``."""
+    return builder.gep(context.make_array(array)(context, builder, args[0]).data, [args[1]])
+
+
+def _four(context, builder, array, args):
+    """Return the same as the address of a ``Four``."""
+    kind = context.get_value_type(Four(array.dtype)).as_pointer()
+    return builder.bitcast(_place(context, builder, array, args), kind)
 
 
 def _pick(builder, a, b, *lanes):
     chosen = ir.Constant(ir.VectorType(ir.IntType(32), 4), list(lanes))
     return builder.shuffle_vector(a, b, chosen)
-
-
-@intrinsic
-def gather(typingctx, array, a, b, c, d):
-    """Elements a, b, c, d."""
-
-    def codegen(context, builder, signature, args):
-        four = ir.Constant(context.get_value_type(signature.return_type), ir.Undefined)
-        for lane in range(4):
-            x = builder.load(_place(context, builder, array, args, lane + 1))
-            four = builder.insert_element(four, x, ir.IntType(32)(lane))
-        return four
-
-    return Four(array.dtype)(array, *[types.intp] * 4), codegen
 
 
 @intrinsic
@@ -69,7 +56,7 @@ def load(typingctx, array, i):
     """Elements i to i + 3."""
 
     def codegen(context, builder, signature, args):
-        at = _place(context, builder, array, args, lanes=True)
+        at = _four(context, builder, array, args)
         return builder.load(at, align=array.dtype.bitwidth // 8)
 
     return Four(array.dtype)(array, types.intp), codegen
@@ -80,7 +67,7 @@ def store(typingctx, array, i, four):
     """Set elements i to i + 3."""
 
     def codegen(context, builder, signature, args):
-        at = _place(context, builder, array, args, lanes=True)
+        at = _four(context, builder, array, args)
         builder.store(args[2], at, align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 

@@ -6,8 +6,8 @@ at g ``stride``. Vectors are (count, n) and contiguous.
 
 Rows are taken four at a time, which share the loads of what they are multiplied with: by columns in
 plain loops, or by right-hand sides (see ``sides``), for which listed rows are copied, one after the
-other. What is left goes row by row: the first k rows, which are incomplete, up to three last ones,
-and listed ones by columns.
+other. Row by row go the first k rows, which are incomplete, up to three last ones, and listed rows
+that are not taken by sides.
 """
 
 import numpy as np
@@ -33,10 +33,7 @@ def _by_sides(chevron, count):
 def _complete(begin, end, chevron, by_sides):
     """``(first, last)``: the lines that are taken four at a time."""
     _, _, k, _, rows = chevron
-    if rows.size:
-        first = begin if by_sides else end
-    else:
-        first = min(max(begin, k), end)
+    first = (begin if by_sides else end) if rows.size else min(max(begin, k), end)
     return first, end - (end - first) % 4
 
 
@@ -57,22 +54,16 @@ def _panel(first, last, chevron):
     return copied, k, k, entries
 
 
-@njit(nogil=True, cache=True)
-def _four(t, fours, k, stride):
-    """Four lines of a panel, and the places of their rows.
+@njit(nogil=True, cache=True, forceinline=True)
+def _four(t, fours, k):
+    """Four lines of a panel.
 
     Long rows are a quarter of the lines apart: four streams, which the hardware prefetches. Four
-    neighbours would be streams that end after every row. Places are unsigned, because Numba checks
-    signed ones for negative values.
+    neighbours would be streams that end after every row. Lines, and all that is computed of them,
+    are unsigned, because Numba checks signed indices for negative values.
     """
     a, part = (t, fours) if k >= SHORT else (4 * t, 1)
-    b, c, d = a + part, a + 2 * part, a + 3 * part
-    return a, b, c, d, (
-        uint64(a * stride),
-        uint64(b * stride),
-        uint64(c * stride),
-        uint64(d * stride),
-    )
+    return uint64(a), uint64(a + part), uint64(a + 2 * part), uint64(a + 3 * part)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -91,10 +82,12 @@ def _product_of_any(start, stop, chevron, head, rest, out):
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _product_by_columns(first, last, panel, head, rest, out):
     (dense, stride, k, entries), fours = panel, (last - first) // 4
+    first, stride = uint64(first), uint64(stride)
     for four in range(fours):
-        a, b, c, d, (e, f, g, h) = _four(four, fours, k, stride)
+        a, b, c, d = _four(four, fours, k)
+        e, f, g, h = a * stride, b * stride, c * stride, d * stride
         for r in range(len(out)):
-            weights, x, y = head[r], rest[r, first:last], out[r, first:last]
+            weights, x, y = head[r], rest[r], out[r]
             p = q = s = t = dense.dtype.type(0)
             for j in range(uint64(k)):
                 w = weights[j]
@@ -102,8 +95,10 @@ def _product_by_columns(first, last, panel, head, rest, out):
                 q += dense[f + j] * w
                 s += dense[g + j] * w
                 t += dense[h + j] * w
-            y[a], y[b] = p + entries[a] * x[a], q + entries[b] * x[b]
-            y[c], y[d] = s + entries[c] * x[c], t + entries[d] * x[d]
+            y[first + a] = p + entries[a] * x[first + a]
+            y[first + b] = q + entries[b] * x[first + b]
+            y[first + c] = s + entries[c] * x[first + c]
+            y[first + d] = t + entries[d] * x[first + d]
 
 
 @njit(nogil=True, cache=True)
@@ -144,13 +139,15 @@ def _sums_of_any(start, stop, chevron, x, totals):
 @njit(nogil=True, cache=True, fastmath={"contract"})  # in this order, which loses fewer digits
 def _sums_by_columns(first, last, panel, x, totals):
     (dense, stride, k, _), fours = panel, (last - first) // 4
+    first, stride = uint64(first), uint64(stride)
     sums = np.zeros(totals.shape, dense.dtype)
     for begin in range(0, fours, FLUSH // 4):
         for four in range(begin, min(begin + FLUSH // 4, fours)):
-            a, b, c, d, (e, f, g, h) = _four(four, fours, k, stride)
+            a, b, c, d = _four(four, fours, k)
+            e, f, g, h = a * stride, b * stride, c * stride, d * stride
             for r in range(len(x)):
-                y, own = x[r, first:last], sums[r]
-                p, q, s, t = y[a], y[b], y[c], y[d]
+                y, own = x[r], sums[r]
+                p, q, s, t = y[first + a], y[first + b], y[first + c], y[first + d]
                 for j in range(uint64(k)):
                     u = dense[e + j] * p + dense[f + j] * q
                     own[j] += u + (dense[g + j] * s + dense[h + j] * t)

@@ -11,6 +11,7 @@ from numba import njit
 from .lanes import add, load, multiply, prefetch, splat, store, transposed
 
 FLUSH = 32  # rows whose products are added up in the dtype; sums of those are in float64
+PRODUCT_AHEAD, SUMS_AHEAD = 12288, 4096  # bytes to prefetch
 
 
 @njit(nogil=True, cache=True, forceinline=True)
@@ -23,6 +24,7 @@ def _starts(r, count, n, i):
 
 @njit(nogil=True, cache=True)
 def product_by_sides(first, last, panel, head, rest, out):
+    """Lines ``first`` to ``last`` of ``rows_of_product``, whose rows are those of the panel."""
     dense, stride, k, entries = panel
     (count, n), x, y = out.shape, rest.reshape(-1), out.reshape(-1)
     weights, zero = np.empty((count + 3) // 4 * 4 * k, head.dtype), np.zeros(1, dense.dtype)
@@ -35,7 +37,7 @@ def product_by_sides(first, last, panel, head, rest, out):
         for r in range(0, count, 4):
             p = q = s = t = splat(zero, 0)
             for j in range(k):
-                prefetch(dense, a + 4 * j, 12288)
+                prefetch(dense, a + 4 * j, PRODUCT_AHEAD)
                 w = load(weights, r * k + 4 * j)
                 p = add(multiply(splat(dense, a + j), w), p)
                 q = add(multiply(splat(dense, b + j), w), q)
@@ -54,6 +56,7 @@ def product_by_sides(first, last, panel, head, rest, out):
 
 @njit(nogil=True, cache=True)
 def sums_by_sides(first, last, panel, x, totals):
+    """Add what these lines give to ``totals`` (count, k), in float64."""
     dense, stride, k, _ = panel
     (count, n), numbers = x.shape, x.reshape(-1)
     sums = np.zeros((count + 3) // 4 * 4 * k, dense.dtype)
@@ -68,7 +71,7 @@ def sums_by_sides(first, last, panel, x, totals):
                     load(numbers, e), load(numbers, f), load(numbers, g), load(numbers, h)
                 )
                 for j in range(k):
-                    prefetch(dense, a + 4 * j, 4096)
+                    prefetch(dense, a + 4 * j, SUMS_AHEAD)
                     # added in one step, which the next four rows wait for
                     at = r * k + 4 * j
                     u = add(multiply(splat(dense, a + j), p), multiply(splat(dense, b + j), q))
