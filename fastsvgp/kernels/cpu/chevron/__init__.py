@@ -3,23 +3,21 @@
 import math
 
 import numpy as np
+from numba import njit
 from numpy.lib.stride_tricks import as_strided
 
 from ..common import scratch
-from ..common.compiled import kernel, njit
 from ..common.elementwise import bits, from_bits
 from ..common.thread_pool import over_rows
 from .cotangents import gram_bars, outer as outer_loop
-from .products import rows_of_product
-from .rows import Chevron, pivot
-from .transposed import columns_of_product
+from .products import columns_of_product, rows_of_product
 
 NO_ROWS = np.empty(0, np.int64)
 LANES = 64
 
 
 def _chevron(dense, diagonal, rows=NO_ROWS):
-    """The fields of a ``Chevron``, which Numba takes faster as a plain tuple (1 us a call)."""
+    """``(dense, stride, k, diagonal, rows)``: see ``products``."""
     (m, k), size = dense.shape, dense.itemsize
     if rows is not NO_ROWS:
         rows = np.ascontiguousarray(rows, np.int64)
@@ -53,14 +51,13 @@ def _transposed(chevron, x):
     """The first k entries of C' x, in float64, and what each row adds at its own place."""
     rest = scratch.empty(x.shape, x.dtype)
     work = x.size * (chevron[2] + 4)
-    return sum(over_rows(columns_of_product, x.shape[1], work, chevron, x, x[:0], rest)), rest
+    return sum(over_rows(columns_of_product, x.shape[1], work, chevron, x, rest)), rest
 
 
 def _cotangents(k, skip, rows, u, head, rest):
     n = u.shape[1]
     dense_bar, diagonal_bar = scratch.empty((n, k), u.dtype), scratch.empty((n - skip,), u.dtype)
-    head = np.ascontiguousarray(head[:, :k]).reshape(-1)
-    given = k, skip, rows, u, head, rest, dense_bar.reshape(-1), diagonal_bar
+    given = k, skip, rows, u, np.ascontiguousarray(head[:, :k]), rest, dense_bar, diagonal_bar
     over_rows(outer_loop, n, u.size * (k + 4), *given)
     return dense_bar, diagonal_bar
 
@@ -69,7 +66,7 @@ def _cotangents(k, skip, rows, u, head, rest):
 # integers
 
 
-@njit(error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _log_sum(values, exponents, products):
     """Sum of logarithms of up to 32768 ``values`` in float64; -inf and NaN as of ``numpy.log``."""
     unusual, lanes = np.int64(0), products.size
@@ -96,30 +93,38 @@ def _log_sum(values, exponents, products):
     return total
 
 
-@kernel("i i (R1 i i R1 I1)")
+@njit(nogil=True, cache=True)
+def _pivot(chevron, i):
+    """The diagonal entry of line i."""
+    dense, stride, k, diagonal, rows = chevron
+    g = rows[i] if rows.size else i
+    return diagonal[g - k] if g >= k else dense[g * stride + g]
+
+
+@njit(nogil=True, cache=True)
 def _log_diagonal(start, stop, chevron):
-    C, total, first = Chevron(*chevron), 0.0, start
+    dense, _, k, diagonal, rows = chevron
+    total, first = 0.0, start
     exponents, products = np.empty(LANES, np.int64), np.empty(LANES)
-    memory = np.empty(512 * LANES, C.dense.dtype)
+    memory = np.empty(512 * LANES, dense.dtype)
     while first < stop:
         n = min(memory.size, stop - first)
-        if C.rows.size == 0 and first >= C.k:
-            values = C.diagonal[first - C.k : first - C.k + n]
+        if rows.size == 0 and first >= k:
+            values = diagonal[first - k : first - k + n]
         else:
-            n = n if C.rows.size else min(n, C.k - first)
+            n = n if rows.size else min(n, k - first)
             values = memory[:n]
             for p in range(n):
-                values[p] = pivot(C, first + p)
+                values[p] = _pivot(chevron, first + p)
         total += _log_sum(values, exponents, products)
         first += n
     return total
 
 
-@kernel("i i r (R1 i i R1 I1) R1", error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _log_diagonal_vjp(start, stop, bar, chevron, out):
-    C = Chevron(*chevron)
     for i in range(start, stop):
-        out[i] = bar / pivot(C, i)
+        out[i] = bar / _pivot(chevron, i)
 
 
 # --- the operations ------------------------------------------------------------
@@ -141,13 +146,14 @@ def outer(k, u, z):
 
 
 def gram_vjp(y_bar, dense, diagonal, x):
-    (m, k), x_lines, y_lines = dense.shape, _lines(x), _lines(y_bar)
-    chevron, work = _chevron(dense, diagonal), 4 * x_lines.size * (k + 4)
-    heads = over_rows(columns_of_product, m, work, chevron, y_lines, x_lines, x_lines[:0])
-    heads = sum(heads).astype(dense.dtype)
-    bars = [scratch.empty(shape, dense.dtype) for shape in ((m * k,), (m - k,), x_lines.shape)]
-    over_rows(gram_bars, m, work, chevron, x_lines, y_lines, heads, *bars)
-    return bars[0].reshape(m, k), bars[1], bars[2].reshape(x.shape)
+    (m, k), lines = dense.shape, _lines(x)
+    both, chevron = np.concatenate([lines, _lines(y_bar)]), _chevron(dense, diagonal)
+    work = 2 * both.size * (k + 4)
+    heads = sum(over_rows(columns_of_product, m, work, chevron, both, both[:0]))
+    heads = np.roll(heads, len(lines), axis=0).astype(dense.dtype)
+    bars = [scratch.empty(shape, dense.dtype) for shape in ((m, k), (m - k,), lines.shape)]
+    over_rows(gram_bars, m, work, chevron, both, heads, *bars)
+    return *bars[:2], bars[2].reshape(x.shape)
 
 
 def multiply_rows(dense, diagonal, rows, head, rest):

@@ -1,191 +1,198 @@
-"""Loops of ``chevron``: C z, four rows at a time in the order of ``rows``."""
+"""Loops of ``chevron``: C z and C' x.
 
-from typing import Any, NamedTuple
+Line i of a product belongs to row g of C: g = rows[i], or g = i without ``rows``. A chevron is the
+tuple ``(dense, stride, k, diagonal, rows)``: the dense columns are one flat array, and row g starts
+at g ``stride``. Vectors are (count, n) and contiguous.
+
+Rows are taken four at a time, which share the loads of what they are multiplied with: by columns in
+plain loops, or by right-hand sides (see ``sides``), for which listed rows are copied, one after the
+other. Row by row go the first k rows, which are incomplete, up to three last ones, and listed rows
+that are not taken by sides.
+"""
 
 import numpy as np
+from numba import njit, uint64
 
-from ..common.compiled import kernel, njit
-from ..common.simd import (
-    add,
-    eight_zeros,
-    gather,
-    halves,
-    load,
-    load_eight,
-    multiply,
-    multiply_add,
-    pointer,
-    prefetch,
-    shifted,
-    splat,
-    store,
-    transposed,
-    zeros,
-)
-from .rows import (
-    FAST,
-    SHORT,
-    Chevron,
-    Order,
-    Panel,
-    four_entries,
-    four_rows,
-    from_lines,
-    in_fours,
-    row_of,
-    sides_as_lanes,
-    steps,
-    to_lines,
-)
+from .sides import FLUSH, product_by_sides, sums_by_sides
 
-AHEAD = 12288  # bytes to prefetch
+FAST = {"contract", "reassoc", "nsz", "arcp"}
+SHORT = 32  # columns
+CACHED = 1 << 22  # numbers
+TILE, LISTED = 8192, 1024  # lines at a time
 
 
-class Sides(NamedTuple):
-    """Right-hand sides z_r, head[r, j] = z_r[j] and rest[r, i] = z_r[g], and products."""
+@njit(nogil=True, cache=True)
+def _by_sides(chevron, count):
+    """Columns are faster for one side, and for long rows of float32 that a cache holds."""
+    dense, _, k, _, _ = chevron
+    cached = k >= SHORT and dense.itemsize == 4 and dense.size <= CACHED
+    return count > 1 and not cached
 
-    head: Any
-    weights: Any  # ``head``, by lanes if they are
-    rest: Any
-    out: Any
+
+@njit(nogil=True, cache=True)
+def _complete(begin, end, chevron, by_sides):
+    """``(first, last)``: the lines that are taken four at a time."""
+    _, _, k, _, rows = chevron
+    first = (begin if by_sides else end) if rows.size else min(max(begin, k), end)
+    return first, end - (end - first) % 4
 
 
-@njit(fastmath=FAST)
-def _any_rows(start, stop, C, sides):
-    """Any rows, one by one."""
+@njit(nogil=True, cache=True)
+def _panel(first, last, chevron):
+    """``(dense, stride, k, entries)`` of lines from ``first`` on, as if all were complete."""
+    dense, stride, k, diagonal, rows = chevron
+    if rows.size == 0:
+        return dense[first * stride :], stride, k, diagonal[first - k : last - k]
+    copied, entries = np.zeros((last - first) * k, dense.dtype), np.zeros(last - first, dense.dtype)
+    for t in range(last - first):
+        g = rows[first + t]
+        row, to = dense[g * stride : g * stride + min(k, g + 1)], copied[t * k :]
+        for j in range(row.size):
+            to[j] = row[j]
+        if g >= k:
+            entries[t] = diagonal[g - k]
+    return copied, k, k, entries
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _four(t, fours, k):
+    """Four lines of a panel.
+
+    Long rows are a quarter of the lines apart: four streams, which the hardware prefetches. Four
+    neighbours would be streams that end after every row. Lines, and all that is computed of them,
+    are unsigned, because Numba checks signed indices for negative values.
+    """
+    a, part = (t, fours) if k >= SHORT else (4 * t, 1)
+    return uint64(a), uint64(a + part), uint64(a + 2 * part), uint64(a + 3 * part)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _product_of_any(start, stop, chevron, head, rest, out):
+    dense, stride, k, diagonal, rows = chevron
     for i in range(start, stop):
-        g = row_of(C, i)
-        row = C.dense[g * C.stride : g * C.stride + min(C.k, g + 1)]
-        for r in range(sides.head.shape[0]):
-            weights = sides.head[r, : C.k]
-            total = C.dense.dtype.type(0)
+        g = rows[i] if rows.size else i
+        row = dense[g * stride : g * stride + min(k, g + 1)]
+        for r in range(len(out)):
+            weights, total = head[r], dense.dtype.type(0)
             for j in range(row.size):
                 total += row[j] * weights[j]
-            if g >= C.k:
-                total += C.diagonal[g - C.k] * sides.rest[r, i]
-            sides.out[r, i] = total
+            out[r, i] = total + diagonal[g - k] * rest[r, i] if g >= k else total
 
 
-@njit
-def _by_lanes(head, k):
-    """Entry r k + 4 j + lane is of column j and side r + lane, 4 | r; 0 if there is no side."""
-    count = len(head)
-    weights = np.zeros((count + 3) // 4 * 4 * k, head.dtype)
-    for r in range(count):
-        for j in range(k):
-            weights[r // 4 * 4 * k + 4 * j + r % 4] = head[r, j]
-    return weights
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _product_by_columns(first, last, panel, head, rest, out):
+    (dense, stride, k, entries), fours = panel, (last - first) // 4
+    first, stride = uint64(first), uint64(stride)
+    for four in range(fours):
+        a, b, c, d = _four(four, fours, k)
+        e, f, g, h = a * stride, b * stride, c * stride, d * stride
+        for r in range(len(out)):
+            weights, x, y = head[r], rest[r], out[r]
+            p = q = s = t = dense.dtype.type(0)
+            for j in range(uint64(k)):
+                w = weights[j]
+                p += dense[e + j] * w
+                q += dense[f + j] * w
+                s += dense[g + j] * w
+                t += dense[h + j] * w
+            y[first + a] = p + entries[a] * x[first + a]
+            y[first + b] = q + entries[b] * x[first + b]
+            y[first + c] = s + entries[c] * x[first + c]
+            y[first + d] = t + entries[d] * x[first + d]
 
 
-@njit(forceinline=True)
-def _plus(rows, h, sums):
-    """``sums``, one for each of four rows, plus ``rows`` times ``h``."""
-    return (
-        multiply_add(rows[0], h, sums[0]),
-        multiply_add(rows[1], h, sums[1]),
-        multiply_add(rows[2], h, sums[2]),
-        multiply_add(rows[3], h, sums[3]),
-    )
-
-
-@njit(forceinline=True)
-def _one_side(panel, head, total):
-    """``total`` plus products of four rows, with one side: columns are the lanes."""
-    at, k, (a, b, c, d) = panel.dense, panel.k, panel.places
-    zero = eight_zeros(at)
-    sums = zero, zero, zero, zero
-    for j in range(0, k - 7, 8):
-        prefetch(at, a + 4 * j, panel.ahead)
-        prefetch(at, a + 4 * j + 16, panel.ahead)
-        rows = (
-            load_eight(at, a + j),
-            load_eight(at, b + j),
-            load_eight(at, c + j),
-            load_eight(at, d + j),
-        )
-        sums = _plus(rows, load_eight(head, j), sums)
-    fours = halves(sums[0]), halves(sums[1]), halves(sums[2]), halves(sums[3])
-    if k & 4:
-        j = k & ~7
-        rows = load(at, a + j), load(at, b + j), load(at, c + j), load(at, d + j)
-        fours = _plus(rows, load(head, j), fours)
-    p, q, r, s = transposed(fours[0], fours[1], fours[2], fours[3])
-    total = add(total, add(add(p, q), add(r, s)))
-    for j in range(k & ~3, k):
-        total = multiply_add(gather(at, a + j, b + j, c + j, d + j), splat(head, j), total)
-    return total
-
-
-@njit(forceinline=True)
-def _column(panel, j, weights, sums):
-    at, (a, b, c, d) = panel.dense, panel.places
-    rows = splat(at, a + j), splat(at, b + j), splat(at, c + j), splat(at, d + j)
-    return _plus(rows, load(weights, 4 * j), sums)
-
-
-@njit(forceinline=True)
-def _four_sides(panel, weights):
-    """Products of four rows with four sides, which are the lanes until rows take their place."""
-    zero, k = zeros(panel.dense), panel.k
-    sums = zero, zero, zero, zero
-    for j in range(0, k - 1, 2):
-        prefetch(panel.dense, panel.places[0] + 4 * j, panel.ahead)
-        sums = _column(panel, j, weights, sums)
-        sums = _column(panel, j + 1, weights, sums)
-    if k & 1:
-        sums = _column(panel, k - 1, weights, sums)
-    return transposed(sums[0], sums[1], sums[2], sums[3])
-
-
-@njit(forceinline=True)
-def _fours(first, last, C, order, sides):
-    (count, n), k, (step, part, ahead) = sides.out.shape, C.k, steps(order, first, last, AHEAD)
-    at, head = pointer(C.dense), pointer(sides.weights)
-    rest, out = pointer(sides.rest), pointer(sides.out)
-    for i in range(first, first + (last - first) // 4 * step, step):
-        rows = a, b, c, d = four_rows(C, order, i, part, last)
-        if order.listed and min(min(a, b), min(c, d)) < k:
-            _any_rows(i, i + 4, C, sides)
-            continue
-        entries = four_entries(C, order, rows)
-        places = a * C.stride, b * C.stride, c * C.stride, d * C.stride
-        panel = Panel(at, places, part, k, ahead)
-        if order.sides:
-            for r in range(0, count, 4):
-                p = r * n + i
-                sums = _four_sides(panel, shifted(head, r * k))
-                store(out, p, multiply_add(entries, load(rest, p), sums[0]))
-                if r + 1 < count:
-                    store(out, p + n, multiply_add(entries, load(rest, p + n), sums[1]))
-                if r + 2 < count:
-                    store(out, p + 2 * n, multiply_add(entries, load(rest, p + 2 * n), sums[2]))
-                if r + 3 < count:
-                    store(out, p + 3 * n, multiply_add(entries, load(rest, p + 3 * n), sums[3]))
-        else:
-            for r in range(count):
-                own = multiply(entries, from_lines(order, rest, r * n + i, part))
-                own = _one_side(panel, shifted(head, r * k), own)
-                to_lines(order, out, r * n + i, part, own)
-
-
-@kernel("i i (R1 i i R1 I1) R2 R2 R2")
+@njit(nogil=True, cache=True)
 def rows_of_product(start, stop, chevron, head, rest, out):
     """out[r, i] = row g of C z_r, where head[r, j] = z_r[j] and rest[r, i] = z_r[g].
 
     ``rest`` can be ``out``, and is overwritten then.
     """
-    C, count = Chevron(*chevron), len(out)
-    if count == 0:
-        return
-    first, last = in_fours(start, stop, C)
-    lanes = sides_as_lanes(C, count)
-    weights = _by_lanes(head, C.k) if lanes else head.reshape(-1)
-    sides = Sides(head, weights, rest, out)
-    _any_rows(start, first, C, sides)
-    _any_rows(last, stop, C, sides)
-    if C.rows.size:
-        _fours(first, last, C, Order(True, False, lanes), sides)
-    elif C.k >= SHORT and not lanes:
-        _fours(first, last, C, Order(False, True, False), sides)
-    else:
-        _fours(first, last, C, Order(False, False, lanes), sides)
+    (_, _, k, _, rows), by_sides = chevron, _by_sides(chevron, len(out))
+    tile = LISTED if rows.size else TILE
+    for begin in range(start, stop, tile):
+        end = min(begin + tile, stop)
+        first, last = _complete(begin, end, chevron, by_sides)
+        panel = _panel(first, last, chevron)
+        _product_of_any(begin, first, chevron, head, rest, out)
+        if by_sides:
+            product_by_sides(first, last, panel, head, rest, out)
+        else:
+            _product_by_columns(first, last, panel, head, rest, out)
+        _product_of_any(last, end, chevron, head, rest, out)
+        for i in range(first, last if rows.size else first):
+            if rows[i] < k:  # what ``rest`` holds there is not used
+                _product_of_any(i, i + 1, chevron, head, rest, out)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _sums_of_any(start, stop, chevron, x, totals):
+    dense, stride, k, _, rows = chevron
+    for i in range(start, stop):
+        g = rows[i] if rows.size else i
+        row = dense[g * stride : g * stride + min(k, g + 1)]
+        for r in range(len(x)):
+            y, sums = x[r, i], totals[r]
+            for j in range(row.size):
+                sums[j] += row[j] * y
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})  # in this order, which loses fewer digits
+def _sums_by_columns(first, last, panel, x, totals):
+    (dense, stride, k, _), fours = panel, (last - first) // 4
+    first, stride = uint64(first), uint64(stride)
+    sums = np.zeros(totals.shape, dense.dtype)
+    for begin in range(0, fours, FLUSH // 4):
+        for four in range(begin, min(begin + FLUSH // 4, fours)):
+            a, b, c, d = _four(four, fours, k)
+            e, f, g, h = a * stride, b * stride, c * stride, d * stride
+            for r in range(len(x)):
+                y, own = x[r], sums[r]
+                p, q, s, t = y[first + a], y[first + b], y[first + c], y[first + d]
+                for j in range(uint64(k)):
+                    u = dense[e + j] * p + dense[f + j] * q
+                    own[j] += u + (dense[g + j] * s + dense[h + j] * t)
+        for r in range(len(x)):
+            own, total = sums[r], totals[r]
+            for j in range(k):
+                total[j] += own[j]
+                own[j] = 0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def own_places(start, stop, chevron, x, out):
+    """out[r, i] = C_gg x[r, i], and 0 for g < k."""
+    _, _, k, diagonal, rows = chevron
+    first = start if rows.size else min(max(start, k), stop)
+    for r in range(len(x)):
+        out[r, start:first] = 0
+        y, to = x[r, first:stop], out[r, first:stop]
+        if rows.size:
+            for t in range(to.size):
+                to[t] = diagonal[rows[first + t] - k] * y[t] if rows[first + t] >= k else 0
+        else:
+            entries = diagonal[first - k : stop - k]
+            for t in range(to.size):
+                to[t] = entries[t] * y[t]
+
+
+@njit(nogil=True, cache=True)
+def columns_of_product(start, stop, chevron, x, rest):
+    """What these rows add to the first k entries of C' x_r, in float64.
+
+    ``rest``, if not empty, becomes what each row adds at its own place.
+    """
+    (_, _, k, _, rows), by_sides = chevron, _by_sides(chevron, len(x))
+    totals, tile = np.zeros((len(x), k)), LISTED if rows.size else TILE
+    for begin in range(start, stop, tile):
+        end = min(begin + tile, stop)
+        first, last = _complete(begin, end, chevron, by_sides)
+        panel = _panel(first, last, chevron)
+        _sums_of_any(begin, first, chevron, x, totals)
+        if by_sides:
+            sums_by_sides(first, last, panel, x, totals)
+        else:
+            _sums_by_columns(first, last, panel, x, totals)
+        _sums_of_any(last, end, chevron, x, totals)
+        if rest.size:
+            own_places(begin, end, chevron, x, rest)
+    return totals
