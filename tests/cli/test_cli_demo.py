@@ -9,6 +9,7 @@ import sys
 from support.cli_runs import run
 
 from fastsvgp.cli import main
+from tests.cli.test_cli_page import page_of
 
 
 def test_demo(here, unplotted, capsys):
@@ -36,6 +37,10 @@ def test_demo(here, unplotted, capsys):
             "model.npz",
             "report.html",
         ]
+    for name, title in (("diabetes", "diabetes progression"), ("digits", "handwritten digits")):
+        page = page_of(f"fastsvgp-demo/{name}")
+        assert f"fastsvgp fit of {title}" in page.texts
+        assert "fastsvgp demo --steps 3 --quiet" in page.texts
 
 
 def test_demo_without_scikit_learn(here, capsys, monkeypatch):

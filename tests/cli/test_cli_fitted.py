@@ -178,9 +178,14 @@ def replaced(tree, path, value):
 
 
 @pytest.mark.parametrize(
-    "encoding", [None, Column("a", None, 5.0, True), Column("b", ["u"], None, False)]
+    "name, encoding",
+    [
+        ("student-t", None),
+        ("softmax", None),
+        ("student-t", Column("a", None, 5.0, True)),
+        ("softmax", Column("b", ["u"], None, False)),
+    ],
 )
-@pytest.mark.parametrize("name", ["student-t", "softmax"])
 def test_no_crafted_header_ends_in_a_traceback(here, capsys, rng, name, encoding):
     likelihood, classes, _ = CASES[name]
     fitted = a_fit(rng, likelihood(), name, classes)

@@ -189,17 +189,6 @@ def test_the_page_of_an_interrupted_fit_says_so(awkward, unplotted, capsys):
     assert "interrupted" not in page_of("out").text
 
 
-def test_the_demo_has_pages(here, unplotted, capsys):
-    pytest.importorskip("sklearn")
-    run(capsys, "demo", "--steps", "3", "--quiet")
-    for name, title in (("diabetes", "diabetes progression"), ("digits", "handwritten digits")):
-        page = page_of(f"fastsvgp-demo/{name}")
-        assert (
-            f"fastsvgp fit of {title}" in page.texts
-            and "fastsvgp demo --steps 3 --quiet" in page.texts
-        )
-
-
 def test_many_inputs_are_cut_to_a_readable_length(here, unplotted, capsys, rng, monkeypatch):
     X = rng.standard_normal((60, 50))
     monkeypatch.setattr(

@@ -345,10 +345,11 @@ def groups_of(name):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_group_equals_one_process(rng, name):
+    case = TABLE[name](rng)
+
     @looped("group", groups_of(name))
     def in_group(group):
-        case, (size, rows) = TABLE[name](rng), GROUPS[group]
-        assert_group_equals_one(case.call, case.data, size, rows, case.close)
+        assert_group_equals_one(case.call, case.data, *GROUPS[group], case.close)
 
     in_group()
 

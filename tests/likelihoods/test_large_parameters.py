@@ -182,7 +182,7 @@ def test_gamma_noise_of_any_shape(a, var):
 def test_quantiles_are_in_order(name, size):
     """Below 1e-308 too, where shares and sizes underflow before their chances do."""
     likelihood = lk.Beta(size) if name == "beta of a scale" else lk.Gamma(size)
-    levels = [1e-12, 1e-6, 0.05, 0.3, 0.5, 0.9, 1 - 1e-6]
+    levels = [1e-12, 0.05, 0.5, 1 - 1e-6]
     f = Marginals(np.array([-800.0, -2.0, 3.0]), np.array([1.0, 9.0, 100.0]))
     q = likelihood.predict_quantiles(levels, f)
     assert (np.diff(q, axis=0) >= 0).all()
