@@ -17,12 +17,10 @@ TWINS = sorted(path.stem for path in PLAIN.glob("*.py") if path.stem not in ("__
 PARTS = {
     "blas": "calls of BLAS",
     "thread_pool": "a loop that waits",
-    "simd": "chevron",
     "normal_cdf": "elementwise",
     "factorisations": "blocked",
     "distances": "pairwise",
 }
-OTHERS = {"chevron", "fourier", "pairwise"}  # their twins come with their plain forms
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +41,15 @@ def compiled_families():
     for path in (PACKAGE / "kernels/cpu").rglob("*.py"):
         for node in ast.walk(parse(path)):
             if isinstance(node, ast.FunctionDef) and any(
-                ast.unparse(d).startswith(("jit", "njit", "inlined", "kernel")) for d in node.decorator_list
+                ast.unparse(d).startswith(("jit", "njit", "inlined", "kernel"))
+                for d in node.decorator_list
             ):
                 names.add(path.stem if path.parent.name in ("cpu", "common") else path.parent.name)
     return names
 
 
 def test_each_family_has_plain_twins():
-    assert compiled_families() - {*PARTS} <= {*TWINS} | OTHERS
+    assert compiled_families() - {*PARTS} <= {*TWINS}
 
 
 def length(function):

@@ -240,9 +240,12 @@ def start_of_module(name, level, folder):
     start.external_init_function = f"pycc_init_{name}"
     start.exported_function_types = dict.fromkeys(entries, ir.FunctionType(ir.IntType(32), []))
     start.environment_gvs = {e: environments[e.symbol][0] for e in entries}
-    start.function_environments = {e: SimpleNamespace(consts=environments[e.symbol][1]) for e in entries}
-    own = set(start.environment_gvs.values())
-    start.extra_environments = {n: SimpleNamespace(consts=c) for n, c in more.items() if n not in own}
+    start.function_environments = {
+        e: SimpleNamespace(consts=environments[e.symbol][1]) for e in entries
+    }
+    for name_of_one in start.environment_gvs.values():
+        more.pop(name_of_one, None)
+    start.extra_environments = {n: SimpleNamespace(consts=consts) for n, consts in more.items()}
     library = start.context.codegen().create_library(name)
     module = library.create_ir_module("start")
     start._emit_python_wrapper(module)

@@ -3,10 +3,10 @@
 import math
 
 import numpy as np
-from numba import njit
 from numpy.lib.stride_tricks import as_strided
 
 from ..common import scratch
+from ..common.compiled import kernel, njit
 from ..common.elementwise import bits, from_bits
 from ..common.thread_pool import over_rows
 from .cotangents import gram_bars, outer as outer_loop
@@ -66,7 +66,7 @@ def _cotangents(k, skip, rows, u, head, rest):
 # integers
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _log_sum(values, exponents, products):
     """Sum of logarithms of up to 32768 ``values`` in float64; -inf and NaN as of ``numpy.log``."""
     unusual, lanes = np.int64(0), products.size
@@ -93,7 +93,7 @@ def _log_sum(values, exponents, products):
     return total
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _pivot(chevron, i):
     """The diagonal entry of line i."""
     dense, stride, k, diagonal, rows = chevron
@@ -101,7 +101,7 @@ def _pivot(chevron, i):
     return diagonal[g - k] if g >= k else dense[g * stride + g]
 
 
-@njit(nogil=True, cache=True)
+@kernel("i i (R1 i i R1 I1)")
 def _log_diagonal(start, stop, chevron):
     dense, _, k, diagonal, rows = chevron
     total, first = 0.0, start
@@ -121,7 +121,7 @@ def _log_diagonal(start, stop, chevron):
     return total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel("i i r (R1 i i R1 I1) R1", error_model="numpy")
 def _log_diagonal_vjp(start, stop, bar, chevron, out):
     for i in range(start, stop):
         out[i] = bar / _pivot(chevron, i)

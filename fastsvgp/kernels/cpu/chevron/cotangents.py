@@ -1,13 +1,12 @@
 """Loops of ``chevron``: the places of C in u z', and the second pass of ``gram_vjp``."""
 
-from numba import njit
-
+from ..common.compiled import kernel, njit
 from .products import FAST, own_places, rows_of_product
 
 TILE = 1024  # rows
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _dense_bar(start, stop, k, rows, u, heads, bar):
     """bar[i] = sum_r u[r, i] heads[r], and 0 where row g has no column j."""
     for i in range(start, stop):
@@ -24,7 +23,7 @@ def _dense_bar(start, stop, k, rows, u, heads, bar):
             to[j] = 0
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _diagonal_bar(start, stop, u, v, to):
     """to[i - start] = sum_r u[r, i] v[r, i]"""
     to[:] = 0
@@ -34,7 +33,7 @@ def _diagonal_bar(start, stop, u, v, to):
             to[t] += a[t] * b[t]
 
 
-@njit(nogil=True, cache=True)
+@kernel("i i i i I1 R2 R2 R2 R2 R1")
 def outer(start, stop, k, skip, rows, u, heads, rest, dense_bar, diagonal_bar):
     """The places of C in sum_r u_r z_r', line by line; the diagonal's from line ``skip`` on."""
     _dense_bar(start, stop, k, rows, u, heads, dense_bar)
@@ -45,7 +44,7 @@ def outer(start, stop, k, skip, rows, u, heads, rest, dense_bar, diagonal_bar):
             diagonal_bar[i - skip] = 0
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel("i i (R1 i i R1 I1) R2 R2 R2 R1 R2", fastmath=FAST)
 def gram_bars(start, stop, chevron, both, heads, dense_bar, diagonal_bar, x_bar):
     """One read of a row for x_bar and one write of its cotangent, while the vectors are at hand.
 

@@ -3,22 +3,33 @@
 Arrays are contiguous and 1-D; indices are not checked.
 """
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, models, register_model
+import functools
+
+from ..common.compiled import intrinsic, ir, types
 
 
-class Four(types.Type):
-    def __init__(self, dtype):
-        self.dtype = dtype
-        super().__init__(f"Four({dtype})")
+@functools.cache
+def _kind():
+    """Return the class of four lanes; Numba must know it before it compiles."""
+    from numba.core import types
+    from numba.extending import models, register_model
+
+    class Four(types.Type):
+        def __init__(self, dtype):
+            self.dtype = dtype
+            super().__init__(f"Four({dtype})")
+
+    @register_model(Four)
+    class _FourModel(models.PrimitiveModel):
+        def __init__(self, manager, kind):
+            real = manager.lookup(kind.dtype).get_value_type()
+            super().__init__(manager, kind, ir.VectorType(real, 4))
+
+    return Four
 
 
-@register_model(Four)
-class _FourModel(models.PrimitiveModel):
-    def __init__(self, manager, kind):
-        real = manager.lookup(kind.dtype).get_value_type()
-        super().__init__(manager, kind, ir.VectorType(real, 4))
+def Four(dtype):
+    return _kind()(dtype)
 
 
 def _place(context, builder, array, args):

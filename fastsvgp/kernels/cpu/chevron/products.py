@@ -11,8 +11,8 @@ that are not taken by sides.
 """
 
 import numpy as np
-from numba import njit, uint64
 
+from ..common.compiled import kernel, njit
 from .sides import FLUSH, product_by_sides, sums_by_sides
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -21,7 +21,7 @@ CACHED = 1 << 22  # numbers
 TILE, LISTED = 8192, 1024  # lines at a time
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _by_sides(chevron, count):
     """Columns are faster for one side, and for long rows of float32 that a cache holds."""
     dense, _, k, _, _ = chevron
@@ -29,7 +29,7 @@ def _by_sides(chevron, count):
     return count > 1 and not cached
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _complete(begin, end, chevron, by_sides):
     """``(first, last)``: the lines that are taken four at a time."""
     _, _, k, _, rows = chevron
@@ -37,7 +37,7 @@ def _complete(begin, end, chevron, by_sides):
     return first, end - (end - first) % 4
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _panel(first, last, chevron):
     """``(dense, stride, k, entries)`` of lines from ``first`` on, as if all were complete."""
     dense, stride, k, diagonal, rows = chevron
@@ -54,7 +54,7 @@ def _panel(first, last, chevron):
     return copied, k, k, entries
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _four(t, fours, k):
     """Four lines of a panel.
 
@@ -63,10 +63,10 @@ def _four(t, fours, k):
     are unsigned, because Numba checks signed indices for negative values.
     """
     a, part = (t, fours) if k >= SHORT else (4 * t, 1)
-    return uint64(a), uint64(a + part), uint64(a + 2 * part), uint64(a + 3 * part)
+    return np.uint64(a), np.uint64(a + part), np.uint64(a + 2 * part), np.uint64(a + 3 * part)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _product_of_any(start, stop, chevron, head, rest, out):
     dense, stride, k, diagonal, rows = chevron
     for i in range(start, stop):
@@ -79,17 +79,17 @@ def _product_of_any(start, stop, chevron, head, rest, out):
             out[r, i] = total + diagonal[g - k] * rest[r, i] if g >= k else total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _product_by_columns(first, last, panel, head, rest, out):
     (dense, stride, k, entries), fours = panel, (last - first) // 4
-    first, stride = uint64(first), uint64(stride)
+    first, stride = np.uint64(first), np.uint64(stride)
     for four in range(fours):
         a, b, c, d = _four(four, fours, k)
         e, f, g, h = a * stride, b * stride, c * stride, d * stride
         for r in range(len(out)):
             weights, x, y = head[r], rest[r], out[r]
             p = q = s = t = dense.dtype.type(0)
-            for j in range(uint64(k)):
+            for j in range(np.uint64(k)):
                 w = weights[j]
                 p += dense[e + j] * w
                 q += dense[f + j] * w
@@ -101,7 +101,7 @@ def _product_by_columns(first, last, panel, head, rest, out):
             y[first + d] = t + entries[d] * x[first + d]
 
 
-@njit(nogil=True, cache=True)
+@kernel("i i (R1 i i R1 I1) R2 R2 R2")
 def rows_of_product(start, stop, chevron, head, rest, out):
     """out[r, i] = row g of C z_r, where head[r, j] = z_r[j] and rest[r, i] = z_r[g].
 
@@ -124,7 +124,7 @@ def rows_of_product(start, stop, chevron, head, rest, out):
                 _product_of_any(i, i + 1, chevron, head, rest, out)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def _sums_of_any(start, stop, chevron, x, totals):
     dense, stride, k, _, rows = chevron
     for i in range(start, stop):
@@ -136,10 +136,10 @@ def _sums_of_any(start, stop, chevron, x, totals):
                 sums[j] += row[j] * y
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})  # in this order, which loses fewer digits
+@njit(fastmath={"contract"})  # in this order, which loses fewer digits
 def _sums_by_columns(first, last, panel, x, totals):
     (dense, stride, k, _), fours = panel, (last - first) // 4
-    first, stride = uint64(first), uint64(stride)
+    first, stride = np.uint64(first), np.uint64(stride)
     sums = np.zeros(totals.shape, dense.dtype)
     for begin in range(0, fours, FLUSH // 4):
         for four in range(begin, min(begin + FLUSH // 4, fours)):
@@ -148,7 +148,7 @@ def _sums_by_columns(first, last, panel, x, totals):
             for r in range(len(x)):
                 y, own = x[r], sums[r]
                 p, q, s, t = y[first + a], y[first + b], y[first + c], y[first + d]
-                for j in range(uint64(k)):
+                for j in range(np.uint64(k)):
                     u = dense[e + j] * p + dense[f + j] * q
                     own[j] += u + (dense[g + j] * s + dense[h + j] * t)
         for r in range(len(x)):
@@ -158,7 +158,7 @@ def _sums_by_columns(first, last, panel, x, totals):
                 own[j] = 0
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 def own_places(start, stop, chevron, x, out):
     """out[r, i] = C_gg x[r, i], and 0 for g < k."""
     _, _, k, diagonal, rows = chevron
@@ -175,7 +175,7 @@ def own_places(start, stop, chevron, x, out):
                 to[t] = entries[t] * y[t]
 
 
-@njit(nogil=True, cache=True)
+@kernel("i i (R1 i i R1 I1) R2 R2")
 def columns_of_product(start, stop, chevron, x, rest):
     """What these rows add to the first k entries of C' x_r, in float64.
 

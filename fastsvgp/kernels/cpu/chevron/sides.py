@@ -6,15 +6,15 @@ written twice. Lane r % 4 of entry r // 4 k + j is of side r and column j.
 """
 
 import numpy as np
-from numba import njit
 
+from ..common.compiled import njit
 from .lanes import add, load, multiply, prefetch, splat, store, transposed
 
 FLUSH = 32  # rows whose products are added up in the dtype; sums of those are in float64
 PRODUCT_AHEAD, SUMS_AHEAD = 12288, 4096  # bytes to prefetch
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(forceinline=True)
 def _starts(r, count, n, i):
     """The places of line i of sides r to r + 3."""
     last = count - 1
@@ -22,7 +22,7 @@ def _starts(r, count, n, i):
     return r * n + i, q * n + i, s * n + i, t * n + i
 
 
-@njit(nogil=True, cache=True)
+@njit
 def product_by_sides(first, last, panel, head, rest, out):
     """Lines ``first`` to ``last`` of ``rows_of_product``, whose rows are those of the panel."""
     dense, stride, k, entries = panel
@@ -54,7 +54,7 @@ def product_by_sides(first, last, panel, head, rest, out):
             store(y, h, t)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def sums_by_sides(first, last, panel, x, totals):
     """Add what these lines give to ``totals`` (count, k), in float64."""
     dense, stride, k, _ = panel

@@ -12,9 +12,10 @@ import numpy as np
 
 from ..common import blas, blocked
 from ..common.blas import N, T
+from ..common.compiled import kernel
 from ..factorisations import turn_lower
 from ..pairwise import direct
-from ..pairwise.tiles import RBF, jit
+from ..pairwise.tiles import LOOP, RBF, jit
 from . import algebra
 
 TILE = 1 << 19  # bytes; rows in multiples of 64, which leave no scalar rest of a vector loop
@@ -26,6 +27,7 @@ class Stationary(NamedTuple):
     ``floor`` is the least ratio of a marginal variance to the variance.
     """
 
+    form = "i r R1 r x"
     family: int
     variance: Any
     lengthscales: Any
@@ -36,6 +38,7 @@ class Stationary(NamedTuple):
 class Posterior(NamedTuple):
     """Whitened mean (M,) and lower factor (M, M)."""
 
+    form = "R1 R2"
     mean: Any
     tril: Any
 
@@ -43,13 +46,14 @@ class Posterior(NamedTuple):
 class Data(NamedTuple):
     """Inputs (N, D), targets (N,), the variance of their noise, and the factor of their terms."""
 
+    form = "R2 R1 x x"
     X: Any
     Y: Any
     noise: Any
     factor: Any
 
 
-@jit
+@kernel(Stationary, "R2 r", **LOOP)
 def prior(k, Z, jitter):
     """Return Kuu, L^-1, and 0, or one plus the row in which the factorisation failed."""
     Kuu = direct.matrix(k.family, Z, Z, k.lengthscales, k.smallest, k.variance, True)
@@ -85,36 +89,7 @@ def _gaussian(y, f, var, noise, factor):
     return total
 
 
-@jit
-def sums(start, stop, k, Z, data, inverse, q, with_gram):
-    """Return sums over a range of rows: (y - f)^2 + var, clamped, and ``with_gram`` Lam a and G.
-
-    Only the lower triangle of G is valid.
-    """
-    M, dtype = len(Z), Z.dtype
-    squares, raised, alpha = 0.0, 0, -data.factor / data.noise
-    size = M if with_gram else 0
-    Lam_a, G = np.zeros(size, dtype), np.zeros((size, size), dtype)
-    width = max(64, TILE // (M * Z.itemsize) // 64 * 64)
-    for first in range(start, stop, width):
-        last = min(first + width, stop)
-        X = data.X[first:last]
-        Kuf = direct.matrix(k.family, Z, X, k.lengthscales, k.smallest, k.variance, False)
-        kff = np.full(last - first, k.variance)
-        Lam, _, f, var, clamped = algebra.marginals(inverse, Kuf, kff, q.mean, q.tril, k.floor)
-        squares += _gaussian(data.Y[first:last], f, var, data.noise, data.factor)
-        raised += clamped
-        if with_gram:
-            for i in range(M):
-                dot = dtype.type(0)
-                for j in range(last - first):
-                    dot += Lam[i, j] * f[j]
-                Lam_a[i] += dot
-            blocked.gram_of_panels(Lam, G, alpha, 1.0 if first > start else 0.0)
-    return squares, raised, Lam_a, G
-
-
-@jit
+@kernel(Posterior, "R1 R2 x", **LOOP)
 def natural_step(q, Lam_a, G, step_size):
     """Return mean and factor after a natural step, and 0 or the failing row, counted from the last.
 
@@ -157,16 +132,18 @@ def natural_step(q, Lam_a, G, step_size):
     return mean, precision, info
 
 
-@jit
-def rows(start, stop, k, Z, data, inverse, q):
+@kernel("i i", Stationary, "R2", Data, "R2", Posterior, "b b", **LOOP)
+def rows(start, stop, k, Z, data, inverse, q, with_gram, with_gradient):
     """Return sums over a range of rows: (y - f)^2 + var, clamped; Lam a, G; those through Kuf.
 
-    A tile of rows at a time, so that its (M, rows) arrays stay in the cache.
+    ``with_gram``: Lam a and G, of which the lower triangle is valid; ``with_gradient``: these and
+    the cotangents through Kuf. Without, they are empty or zero. A tile of rows at a time, so that
+    its (M, rows) arrays stay in the cache.
     """
-    M, dtype = len(Z), Z.dtype
+    M, dtype, size = len(Z), Z.dtype, len(Z) if with_gram or with_gradient else 0
     squares, raised, total, by_feature = 0.0, 0, 0.0, np.zeros(Z.shape[1])
-    Lam_a, G, Z_bar = np.zeros(M, dtype), np.zeros((M, M), dtype), np.zeros(Z.shape, dtype)
-    width = max(64, TILE // (M * Z.itemsize) // 64 * 64)
+    Lam_a, G, Z_bar = np.zeros(size, dtype), np.zeros((size, size), dtype), np.zeros(Z.shape, dtype)
+    alpha, width = -data.factor / data.noise, max(64, TILE // (M * Z.itemsize) // 64 * 64)
     for first in range(start, stop, width):
         last = min(first + width, stop)
         X = data.X[first:last]
@@ -174,16 +151,24 @@ def rows(start, stop, k, Z, data, inverse, q):
         kff = np.full(last - first, k.variance)
         Lam, V, f, var, clamped = algebra.marginals(inverse, Kuf, kff, q.mean, q.tril, k.floor)
         squares += _gaussian(data.Y[first:last], f, var, data.noise, data.factor)
-        algebra.cotangents(inverse, Lam, V, q.mean, q.tril, f, var, Lam_a, G, first > start)
-        of_Kuf = _contracted(V, k, Z, X, False, Kuf)
         raised += clamped
-        total += of_Kuf[0]
-        by_feature += of_Kuf[1]
-        Z_bar += of_Kuf[2]
+        if with_gradient:
+            algebra.cotangents(inverse, Lam, V, q.mean, q.tril, f, var, Lam_a, G, first > start)
+            of_Kuf = _contracted(V, k, Z, X, False, Kuf)
+            total += of_Kuf[0]
+            by_feature += of_Kuf[1]
+            Z_bar += of_Kuf[2]
+        elif with_gram:
+            for i in range(M):
+                dot = dtype.type(0)
+                for j in range(last - first):
+                    dot += Lam[i, j] * f[j]
+                Lam_a[i] += dot
+            blocked.gram_of_panels(Lam, G, alpha, 1.0 if first > start else 0.0)
     return squares, raised, total, Lam_a, G, by_feature, Z_bar
 
 
-@jit
+@kernel(Stationary, "R2 R2 R2", Posterior, "R1 R2 x", **LOOP)
 def parameters(k, Z, Kuu, inverse, q, Lam_a, G, kl_bar):
     """Return the KL divergence, the cotangents of the posterior, and those through Kuu."""
     mean_bar, tril_bar, C = algebra.bars(q.tril, G, q.mean, Lam_a, kl_bar, True)
