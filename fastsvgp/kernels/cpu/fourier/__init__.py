@@ -94,7 +94,12 @@ def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthsca
     forward, slopes = bool({"out", "squares"} & need), bool({"X", "lengthscales"} & need)
     backward = bool({"W", "v"} & need) or "variance" in need and not forward
     W, v, U, u = sides = _sides(X, W, v, U, u, n, slopes or "variance" in need)
-    frequencies = np.array([seed], np.uint64), indices, draws.DEGREES[family], np.empty((0, n), dtype)
+    frequencies = (
+        np.array([seed], np.uint64),
+        indices,
+        draws.DEGREES[family],
+        np.empty((0, n), dtype),
+    )
     d = (scale**2 * (v[:, ::2] - v[:, 1::2])).astype(dtype, copy=False)
     total = np.empty((len(W) + len(v) if forward else 0, N))
     X_bar = np.empty((N if slopes else 0, D))

@@ -96,8 +96,8 @@ def _weights(W, first, ab):
 
 @njit(nogil=True, cache=True)
 def _lines(A):
-    """How many lines a product with A may have: a multiple of eight."""
-    return SERIAL // A.size // 8 * 8
+    """How many lines a product with A may have: 8, or a multiple of 16."""
+    return max(8, SERIAL // A.size // 16 * 16)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -154,6 +154,13 @@ def _add_square(u, c, sums):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
+def _set_slope(u, a, b, c, s, g):
+    """g = u (b cos - a sin)."""
+    for p in range(g.size):
+        g[p] = u * (b[p] * c[p] - a[p] * s[p])
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
 def _add_slope(u, a, b, c, s, g):
     """g += u (b cos - a sin)."""
     for p in range(g.size):
@@ -178,18 +185,20 @@ def _add_slope_of_square(u, d, c, s, g):
 def _slopes(ab, U, cs, scale, g):
     """g (m, n, and as many more) = s U' b cos - s U' a sin: the derivatives in the phases."""
     (m, n), R, lines = (len(cs), cs.shape[1] // 2), len(U), _lines(cs)
-    if R < FEW:
+    if R == 0:
+        g[:] = 0
+    elif R < FEW:
         for k in range(m):
-            row = g[k, :n]
-            row[:] = 0
-            for r in range(R):
-                _add_slope(scale * U[r, k], ab[r], ab[r, n:], cs[k], cs[k, n:], row)
-        return
-    for r in range(0, R, lines):
-        part = ab[r : r + lines]
-        blas.gemm(U[r : r + lines], part, g, blas.T, blas.N, scale, 1.0 if r else 0.0)
-    for k in range(m):
-        _turn(g[k, n:], cs[k], cs[k, n:], g[k, :n])
+            c, s, row = cs[k], cs[k, n:], g[k, :n]
+            _set_slope(scale * U[0, k], ab[0], ab[0, n:], c, s, row)
+            for r in range(1, R):
+                _add_slope(scale * U[r, k], ab[r], ab[r, n:], c, s, row)
+    else:
+        for r in range(0, R, lines):
+            part = ab[r : r + lines]
+            blas.gemm(U[r : r + lines], part, g, blas.T, blas.N, scale, 1.0 if r else 0.0)
+        for k in range(m):
+            _turn(g[k, n:], cs[k], cs[k, n:], g[k, :n])
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)

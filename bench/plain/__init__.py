@@ -1,0 +1,1 @@
+"""Plain twins: what each tuned CPU kernel computes, in at most 20 lines."""
