@@ -1,11 +1,10 @@
 """The loop of random Fourier features: panels of frequencies meet blocks of points in the cache.
 
 A block of points is a matrix of phases theta, counted in turns, with the frequencies of the panel
-along its rows; beside it stand their cosines and sines, [cos | sin]. Everything but these is a
-product of small matrices: the phases, the sums forward, back, and over the slopes. They are BLAS's,
-of at most 2^18 multiply-adds each: OpenBLAS does such a product in the calling thread, and never
-wakes its own threads, which would spin against ours. Blocks of few points serve functions with
-points of their own as well.
+along its rows. Its cosines and sines are one matrix, [cos | sin]. Phases, sums forward and back, and
+slopes are products of such small matrices, at most 2^18 multiply-adds each: OpenBLAS does them in
+the calling thread, and never wakes its own threads, which would spin against ours. With few points
+or right-hand sides these products still take less time than loops, except for slopes.
 
 Sums over a panel or a block are in the dtype of the inputs, sums of them in float64.
 """
@@ -96,7 +95,7 @@ def _weights(W, first, ab):
 
 @njit(nogil=True, cache=True)
 def _lines(A):
-    """How many lines a product with A may have: 8, or a multiple of 16."""
+    """How many lines a product with A may have: 8, or a multiple of 16, which gemm prefers."""
     return max(8, SERIAL // A.size // 16 * 16)
 
 
