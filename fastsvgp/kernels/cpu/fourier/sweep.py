@@ -3,8 +3,8 @@
 A block of points is a matrix of phases theta, counted in turns, with the frequencies of the panel
 along its rows. Its cosines and sines are one matrix, [cos | sin]. Phases, sums forward and back,
 and slopes are products of such small matrices, at most 2^18 multiply-adds each: OpenBLAS does them
-in the calling thread, and never wakes its own threads, which would spin against ours. With few points
-or right-hand sides these products still take less time than loops, except for slopes.
+in the calling thread, and never wakes its own threads, which would spin against ours. With few
+points or right-hand sides these products still take less time than loops, except for slopes.
 
 Sums over a panel or a block are in the dtype of the inputs, sums of them in float64.
 """
