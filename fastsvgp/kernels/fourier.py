@@ -262,9 +262,8 @@ def fourier_sweep(
     Notes
     -----
     A cosine, a sine and 2 D flops per pair of point and frequency; 4 R for each of "out", "W" and,
-    together, "X" and "lengthscales", which take 2 D more; 3 for each part of the squares. With 16
-    or more right-hand sides gemm does the products. With cos^2 as above the reverse rule of the
-    squares is ::
+    together, "X" and "lengthscales", which take 2 D more; 3 for each part of the squares. On
+    the CPU gemm does the products. With cos^2 as above the reverse rule of the squares is ::
 
         v_bar[2 p] = s^2 sum_i u[i] cos^2,    v_bar[2 p + 1] = s^2 sum_i u[i] - v_bar[2 p],
         g[i, p] = ... - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin

@@ -97,7 +97,7 @@ models = {
     "SVGP": lambda: fs.elbo_and_grad(fs.SVGP(kernel, Z, q, fs.Gaussian(0.1)), X, y),
     "counts": lambda: fs.elbo_and_grad(fs.SVGP(kernel, Z, q, fs.Poisson()), X, np.abs(y) // 1),
     "marginal": lambda: fs.elbo_and_grad(
-        fs.SVGP(kernel, Z, fs.Marginal(np.zeros(6), np.eye(6)), fs.StudentT(1.0, 4.0)), X, y
+        fs.SVGP(kernel, Z, fs.Marginal(np.zeros(6), np.eye(6)), fs.StudentT(1.0, df=4.0)), X, y
     ),
     "SGPR": lambda: fs.collapsed_bound_and_grad(fs.SGPR(kernel, Z, 0.1), X, y),
     "fit": lambda: fs.fit(fs.SVGP(kernel, Z, q, fs.Gaussian(0.1)), X, y, steps=2, batch_size=20),

@@ -281,9 +281,8 @@ def test_frequencies_of_any_index_but_negative_ones():
 def test_cos_sin(rng, dtype):
     chosen = 0.0, -0.0, 0.25, 0.5, 0.75, -0.25, 3.5, 1e6 + 0.5
     t = np.r_[chosen, rng.uniform(-30, 30, 1000), rng.uniform(-1e5, 1e5, 99)].astype(dtype)
-    found = np.empty((2, 1, t.size), dtype)
-    waves(t, *found[:, 0])
-    found = found[:, 0]
+    found = np.empty((2, t.size), dtype)
+    waves(t, *found)
     turns = t.astype(np.longdouble)
     angle = 8 * np.arctan(np.longdouble(1)) * (turns - np.rint(turns))
     tolerance = 3e-16 if dtype == np.float64 else 2e-7

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from .common.batching import plain
 from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
@@ -32,7 +33,7 @@ def _unpack(start, stop, packed, out):
 
 def pack_tril(A, out):
     size = A.shape[-1]
-    A = A.reshape(-1, size, size)
+    A = plain(A).reshape(-1, size, size)
     over_rows(_pack, size, A.size, A, out.reshape(A.shape[0], size * (size + 1) // 2))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..common.quadrature_rules import ENDS, NO_SCALE, points as points_of, raised, rule, seed_of
 from .common import normal_cdf
+from .common.batching import plain
 from .common.compiled import kernel, njit
 from .common.elementwise import exp
 from .common.thread_pool import over_rows
@@ -55,8 +56,8 @@ def gauss_hermite_vjp(e_bar, G_prime, mean, var):
 
 
 def _rows(*arrays):
-    """Convert arrays to C-contiguous float64."""
-    return [np.ascontiguousarray(a, np.float64) for a in arrays]
+    """Convert arrays to the float64 arrays that kernels take."""
+    return [plain(np.asarray(a, np.float64)) for a in arrays]
 
 
 def expectation(function, mean, var, num, need):

@@ -35,7 +35,7 @@ def _places(rows, order, where, first, distinct):
     return count
 
 
-@kernel("i i R2 I1 T1 R2", **PLAIN)
+@kernel("i i M I1 T1 R2", **PLAIN)
 def _add(start, stop, values, where, first, out):
     """out[where] = values, or += if these are not the first, for some of the columns."""
     for c in range(start, stop, COLUMNS):

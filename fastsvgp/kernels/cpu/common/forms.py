@@ -6,7 +6,7 @@ float32: a kernel has one compiled form for each.
 ========  =======================================================================================
 ``R2``    C-ordered array of R, here with two axes; ``X2`` of float64, ``I2`` of int64, ``U2`` of
           uint64, ``B2`` of bytes, ``T2`` of truth values
-``M``     matrix of R whose rows have any stride and whose columns are contiguous
+``M``     matrix of R of any strides; for BLAS its columns are contiguous
 ``r``     scalar of R; ``x`` float64, ``i`` int64, ``u`` uint64, ``b`` a truth value
 ``(...)`` tuple of these
 ========  =======================================================================================

@@ -16,6 +16,7 @@ from ..common.thread_pool import over_rows
 from . import philox as draws, sweep as loops
 
 PANEL, TILE = 1536, 32  # bytes of the frequencies of a panel; points of a task of many functions
+MANY = 64  # features: beyond them at most 256 frequencies, for products of 32 features
 SHARES = 4  # of the frequencies for each thread: whoever is free takes the next one
 SCRATCH = 1 << 22  # numbers that a pass over the points keeps: inputs, and sums for each share
 KEPT, FEW = 1 << 23, 8  # phases that a sweep may leave to the next one; features that need none
@@ -105,7 +106,8 @@ def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthsca
     X_bar = np.empty((N if slopes else 0, D))
     back = _zeros((len(U) if backward else 0, 2 * n)), _zeros((len(u) if backward else 0, n))
     most = SHARES * get_num_threads()
-    width = min(PANEL // dtype.itemsize, max(1, -(-n // (16 * most))) * 16)
+    widest = min(PANEL // dtype.itemsize, 256 if D > MANY else PANEL)
+    width = min(widest, max(1, -(-n // (16 * most))) * 16)
     shares = max(1, min(-(-n // width), most))
     step = max(1, SCRATCH // (D + shares * (len(total) + D * slopes)))
     for first in range(0, N, step):

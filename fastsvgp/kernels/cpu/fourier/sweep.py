@@ -1,11 +1,10 @@
 """The loop of random Fourier features: panels of frequencies meet blocks of points in the cache.
 
 A block of points is a matrix of phases theta, counted in turns, with the frequencies of the panel
-along its rows; beside it stand their cosines and sines, [cos | sin]. Everything but these is a
-product of small matrices: the phases, the sums forward, back, and over the slopes. They are BLAS's,
-of at most 2^18 multiply-adds each: OpenBLAS does such a product in the calling thread, and never
-wakes its own threads, which would spin against ours. Blocks of few points serve functions with
-points of their own as well.
+along its rows. Its cosines and sines are one matrix, [cos | sin]. Phases, sums forward and back,
+and slopes are products of such small matrices, at most 2^18 multiply-adds each: OpenBLAS does them
+in the calling thread, and never wakes its own threads, which would spin against ours. With few
+points or right-hand sides these products still take less time than loops, except for slopes.
 
 Sums over a panel or a block are in the dtype of the inputs, sums of them in float64.
 """
@@ -96,8 +95,8 @@ def _weights(W, first, ab):
 
 @njit
 def _lines(A):
-    """How many lines a product with A may have: a multiple of eight."""
-    return SERIAL // A.size // 8 * 8
+    """How many lines a product with A may have: 8, or a multiple of 16, which gemm prefers."""
+    return max(8, SERIAL // A.size // 16 * 16)
 
 
 @njit(fastmath=FAST)
@@ -154,6 +153,13 @@ def _add_square(u, c, sums):
 
 
 @njit(fastmath=FAST)
+def _set_slope(u, a, b, c, s, g):
+    """g = u (b cos - a sin)."""
+    for p in range(g.size):
+        g[p] = u * (b[p] * c[p] - a[p] * s[p])
+
+
+@njit(fastmath=FAST)
 def _add_slope(u, a, b, c, s, g):
     """g += u (b cos - a sin)."""
     for p in range(g.size):
@@ -178,18 +184,20 @@ def _add_slope_of_square(u, d, c, s, g):
 def _slopes(ab, U, cs, scale, g):
     """g (m, n, and as many more) = s U' b cos - s U' a sin: the derivatives in the phases."""
     (m, n), R, lines = (len(cs), cs.shape[1] // 2), len(U), _lines(cs)
-    if R < FEW:
+    if R == 0:
+        g[:] = 0
+    elif R < FEW:
         for k in range(m):
-            row = g[k, :n]
-            row[:] = 0
-            for r in range(R):
-                _add_slope(scale * U[r, k], ab[r], ab[r, n:], cs[k], cs[k, n:], row)
-        return
-    for r in range(0, R, lines):
-        part = ab[r : r + lines]
-        blas.gemm(U[r : r + lines], part, g, blas.T, blas.N, scale, 1.0 if r else 0.0)
-    for k in range(m):
-        _turn(g[k, n:], cs[k], cs[k, n:], g[k, :n])
+            c, s, row = cs[k], cs[k, n:], g[k, :n]
+            _set_slope(scale * U[0, k], ab[0], ab[0, n:], c, s, row)
+            for r in range(1, R):
+                _add_slope(scale * U[r, k], ab[r], ab[r, n:], c, s, row)
+    else:
+        for r in range(0, R, lines):
+            part = ab[r : r + lines]
+            blas.gemm(U[r : r + lines], part, g, blas.T, blas.N, scale, 1.0 if r else 0.0)
+        for k in range(m):
+            _turn(g[k, n:], cs[k], cs[k, n:], g[k, :n])
 
 
 @njit(fastmath=FAST)
