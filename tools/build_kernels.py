@@ -69,7 +69,8 @@ def levels_here():
 def families():
     """Return ``{family: kernels that Python calls}``."""
     found = {}
-    for kernel in compiled.every_kernel().values():
+    ahead.import_every_kernel()
+    for kernel in compiled.KERNELS.values():
         if kernel.entry:
             name = kernel.key[0].removeprefix("fastsvgp.kernels.cpu.").partition(".")[0]
             found.setdefault(name, []).append(kernel)

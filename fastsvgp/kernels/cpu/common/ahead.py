@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import os
 import pathlib
+import pkgutil
 
 FOLDER = pathlib.Path(__file__).parents[1]  # of all CPU kernels
 BLAS = ("gemm", "gemv", "syrk", "syr2k", "symm", "trmm", "trsm")
@@ -23,6 +24,14 @@ LEVELS = {  # the highest first, and the features of a processor that has it
     "aarch64": ("ASIMD",),
 }
 CHOICE = "FASTSVGP_KERNELS"
+
+
+def import_every_kernel():
+    """Import all modules of CPU kernels, which registers their kernels."""
+    package = __name__.rpartition(".common")[0]
+    for module in pkgutil.walk_packages([str(FOLDER)], f"{package}."):
+        if not module.name.rpartition(".")[2].startswith("_"):
+            importlib.import_module(module.name)
 
 
 @functools.cache

@@ -8,42 +8,33 @@ with all that it calls in one piece (see ``link_once``).
 
 import collections
 import functools
-import importlib
 import os
-import pkgutil
 
-from . import ahead, forms
+from . import ahead, forms, link_once, numba_cache
 
 KERNELS = {}  # (module, name) -> Kernel
 MISSES = collections.Counter()  # calls of kernels that the module lacks, by module and name
 
-# modules that import Numba
-COMPILERS = [f"{__package__}.{name}" for name in ("link_once", "numba_cache")]
-
 _pending = []  # registrations with Numba, which wait until it is needed
 
 
-class _Deferred:
-    """A module that is imported at its first use."""
+class _Types:
+    """``numba.types``, imported at its first use."""
 
-    def __init__(self, name):
-        self._name = name
-
-    def __getattr__(self, attribute):
-        ready()
-        return getattr(importlib.import_module(self._name), attribute)
+    def __getattr__(self, name):
+        return getattr(ready().types, name)
 
 
-types, ir = _Deferred("numba.core.types"), _Deferred("llvmlite.ir")
+class _IR:
+    """``llvmlite.ir``, imported at its first use."""
+
+    def __getattr__(self, name):
+        from llvmlite import ir
+
+        return getattr(ir, name)
 
 
-def every_kernel():
-    """Import all modules of CPU kernels; return ``KERNELS``."""
-    package = __name__.rpartition(".common")[0]
-    for module in pkgutil.walk_packages([str(ahead.FOLDER)], f"{package}."):
-        if not module.name.rpartition(".")[2].startswith("_") and module.name not in COMPILERS:
-            importlib.import_module(module.name)
-    return KERNELS
+types, ir = _Types(), _IR()
 
 
 @functools.cache
@@ -56,8 +47,6 @@ def ready():
             f"compiling kernels needs Numba, which cannot be imported here ({error}); install"
             " versions of numba and numpy that fit, or a wheel of fastsvgp with compiled kernels"
         ) from error
-
-    from . import numba_cache
 
     numba_cache.drop_stale()
     numba_cache.find_place()
@@ -137,16 +126,12 @@ class Kernel:
     def dispatcher(self):
         """Numba's object for calls from Python."""
         ready()
-        from . import link_once
-
         return link_once.entry(self)
 
     @functools.cached_property
     def inner(self):
         """Numba's object for calls from compiled code."""
         ready()
-        from . import link_once
-
         return link_once.inner(self)
 
     @property

@@ -11,9 +11,6 @@ out; if that fails, plain ``numba.njit`` takes over, which is slower to compile.
 
 import functools
 
-import numba
-from numba.core import types
-
 from . import forms
 
 OPTIONS = {"nopython": True, "boundscheck": None}
@@ -142,6 +139,8 @@ def classes():
 
 def canonical(kinds, given):
     """Return the types to compile for: those of the declared form, if the given ones fit."""
+    from numba.core import types
+
     if kinds is not None:
         real = next((t for t in _flat(given) if t in (types.float64, types.float32)), types.float64)
         for name in dict.fromkeys((str(real), "float64", "float32")):
@@ -153,6 +152,8 @@ def canonical(kinds, given):
 
 def _flat(given):
     """Yield the dtypes of arrays, also of those in tuples."""
+    from numba.core import types
+
     for t in given:
         if isinstance(t, types.Array):
             yield t.dtype
@@ -203,6 +204,8 @@ def _inner(py_func, kinds, options):
 def entry(kernel):
     """Return Numba's object for calls of a kernel from Python."""
     if not works():
+        import numba
+
         return numba.njit(cache=True, **kernel.options)(kernel.py_func)
     made = _made("Entry", kernel.py_func, kernel.kinds, kernel.options, no_cfunc_wrapper=True)
     made.enable_caching()

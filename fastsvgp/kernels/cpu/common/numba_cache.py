@@ -19,8 +19,6 @@ import stat
 import tempfile
 import warnings
 
-import numba
-
 from .ahead import FOLDER, sources
 
 
@@ -45,6 +43,8 @@ def _tried():
 
 def find_place():
     """Set a temporary cache folder if Numba finds no folder for compiled code."""
+    import numba
+
     try:
         numba.njit(cache=True)(_tried)
         return
