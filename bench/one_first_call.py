@@ -98,16 +98,27 @@ def counted():
     """Count what Numba compiles: yields a dict of functions, and of instructions of LLVM.
 
     Instructions are lowered from Python, given to the optimiser, and to the generator of machine
-    code. The counts of equal sources and versions are equal, whatever the load of the machine.
+    code; ``distinct`` counts those of a function once that several entries contain. The counts of
+    equal sources and versions are equal, whatever the load of the machine.
     """
     from numba.core import event
     from numba.core.codegen import CPUCodeLibrary as Library
 
-    counts = dict.fromkeys(("functions", "lowered", "optimised", "generated"), 0)
+    counts = dict.fromkeys(("functions", "lowered", "optimised", "generated", "distinct"), 0)
+    seen = set()
     add, optimise = Library.add_ir_module, Library._optimize_final_module
 
     def size(module):
         return sum(line.startswith("  ") for line in str(module).split("\n"))
+
+    def sizes(module):
+        name, found = None, {}
+        for line in str(module).split("\n"):
+            if line.startswith("define"):
+                name = line[line.index("@") : line.index("(", line.index("@"))]
+            elif name and line.startswith("  "):
+                found[name] = found.get(name, 0) + 1
+        return found
 
     def counted_add(self, module):
         counts["lowered"] += size(module)
@@ -116,7 +127,10 @@ def counted():
     def counted_optimise(self):
         counts["optimised"] += size(self._final_module)
         optimise(self)
-        counts["generated"] += size(self._final_module)
+        for name, count in sizes(self._final_module).items():
+            counts["generated"] += count
+            counts["distinct"] += 0 if name in seen else count
+            seen.add(name)
 
     class Listener(event.Listener):
         def on_start(self, event):

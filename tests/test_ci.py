@@ -1,5 +1,6 @@
 """Test ``.ci/run`` with a stand-in for Python that records calls, and its copies."""
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -197,3 +198,50 @@ def test_numba_looks_where_the_links_are(tmp_path):
         )
         hits.append(int(done.stdout))
     assert hits == [0, 1]
+
+
+@pytest.fixture
+def kernels(tmp_path, monkeypatch):
+    """The program that builds kernels, with a stand-in for the build and a folder for its result."""
+    spec = importlib.util.spec_from_file_location("kernels", ROOT / ".ci" / "kernels.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    build = tmp_path / "build.py"
+    build.write_text(
+        "import pathlib, sys\nout, level = sys.argv[1:]\n"
+        "pathlib.Path(out, f'_kernels_{level}.so').write_text('built')\n"
+        "with open(pathlib.Path(__file__).with_name('builds'), 'a') as file: file.write(level)\n"
+    )
+    (tmp_path / "checkout").mkdir()
+    monkeypatch.setattr(program, "BUILD", build)
+    monkeypatch.setattr(program, "KERNELS", tmp_path / "checkout")
+    monkeypatch.setattr(program.ahead, "fitting", lambda: ["x86_64_v9", "x86_64_v8"])
+    return program
+
+
+def test_kernels_are_built_once_and_put_beside_the_sources(kernels, tmp_path):
+    old = tmp_path / "checkout" / "_kernels_x86_64_v8.so"
+    old.write_text("older")
+    for _ in range(2):
+        kernels.main(tmp_path / "cache")
+        assert [file.name for file in (tmp_path / "checkout").iterdir()] == [
+            "_kernels_x86_64_v9.so"
+        ]
+    assert (tmp_path / "builds").read_text() == "x86_64_v9"
+
+
+def test_kernels_are_built_before_tests_run(checks):
+    _, _, calls = checks("tests")
+    made = [i for i, call in enumerate(calls) if ".ci/kernels.py" in call]
+    ran = [i for i, call in enumerate(calls) if "-m pytest" in call]
+    assert len(made) == len(ran) == 1 and made[0] < ran[0]
+
+
+def test_the_fallback_and_the_wheel_are_tested(checks):
+    _, _, calls = checks("fallback")
+    assert [call.strip() for call in calls if "-m pytest" in call] == [
+        "readme: -m pytest tests/kernels"
+    ]
+    text = SCRIPT.read_text(encoding="utf-8")
+    assert "FASTSVGP_KERNELS=none python -m pytest" in text
+    assert "numba" not in re.search(r"without_numba/bin/python\" -m pip install [^-\n].*", text)[0]

@@ -1,9 +1,12 @@
 """Kernels as Python calls them: from the module built ahead of time, by Numba, and as Python."""
 
+import json
 import os
+import pathlib
 import subprocess
 import sys
 import threading
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from fastsvgp.kernels.cpu.common import ahead, blas, blocked, compiled
 from fastsvgp.kernels.cpu.common.compiled import MISSES
 from fastsvgp.kernels.cpu.common.thread_pool import _watch
 
+ROOT = pathlib.Path(__file__).parents[2]
 MODULE = ahead.found()[0] is not None
 needs_module = pytest.mark.skipif(not MODULE, reason="no module of kernels is built here")
 
@@ -104,9 +108,9 @@ models = {
     "fit": lambda: fs.fit(fs.SVGP(kernel, Z, q, fs.Gaussian(0.1)), X, y, steps=2, batch_size=20),
     "predict": lambda: fs.predict_y(fs.SVGP(kernel, Z, q, fs.Gaussian(0.1)), X),
     "paths": lambda: fs.sample_paths(fs.SVGP(kernel, Z, q, fs.Gaussian(0.1)), 2, rng=0)(X),
-    "deep": lambda: fs.elbo_and_grad(fs.deep_gp(X, y, [2], num_inducing=6, rng=0), X, y, rng=0),
+    "deep": lambda: fs.elbo_and_grad(fs.deep_gp(X, fs.Gaussian(0.1), 2, 6, rng=0), X, y, rng=0),
     "several": lambda: fs.elbo_and_grad(
-        fs.multi_gp(X, np.stack([y, y], axis=1), num_latents=2, num_inducing=6, rng=0),
+        fs.multi_gp(X, np.stack([y, y], axis=1), 2, 6, rng=0),
         X, np.stack([y, y], axis=1),
     ),
 }
@@ -134,15 +138,46 @@ model, _ = fs.fit(model, X, y, steps=3, batch_size=128, rng=1)
 digest = hashlib.sha256(fs.ravel(model)[0].tobytes())
 print(digest.hexdigest()[:16])
 """
+COUNTED = f"""
+import json, sys
+sys.path.insert(0, {str(ROOT / "bench")!r})
+from one_first_call import counted
+with counted() as counts:
+    exec({TRAINING!r})
+print(json.dumps(counts))
+"""
+# functions that Numba compiles, and instructions of LLVM, for the training above; with these
+# versions they repeat to the unit
+BUDGET = {"functions": 71, "lowered": 77_174, "optimised": 110_609}
+VERSIONS = (3, 11), "0.68", "0.50"
 
 
-def test_bits_do_not_depend_on_what_is_compiled_already(tmp_path):
-    """An empty cache, one that is filled, and the module compute the same numbers."""
-    numba = {"FASTSVGP_KERNELS": "none", "NUMBA_CACHE_DIR": str(tmp_path)}
-    compiling, loading = run(TRAINING, **numba), run(TRAINING, **numba)
-    assert compiling == loading
+@pytest.fixture(scope="module")
+def compiling(tmp_path_factory):
+    """The environment for a cache of Numba, and what the process that filled it said."""
+    place = {
+        "FASTSVGP_KERNELS": "none",
+        "NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
+    }
+    digest, counts = run(COUNTED, **place).splitlines()
+    return place, digest, json.loads(counts)
+
+
+def test_bits_do_not_depend_on_what_is_compiled_already(compiling):
+    """An empty cache and one that is filled give the same numbers; so does the module each time."""
+    place, digest, _ = compiling
+    assert run(TRAINING, **place) == digest
     if MODULE:
         assert run(TRAINING) == run(TRAINING)
+
+
+def test_compiling_a_step_keeps_to_its_budget(compiling):
+    counts = compiling[2]
+    assert counts["generated"] <= 1.3 * counts["distinct"]  # few functions are in several entries
+    found = sys.version_info[:2], version("numba")[:4], version("llvmlite")[:4]
+    if found == VERSIONS:
+        over = {name: counts[name] for name, most in BUDGET.items() if counts[name] > 1.02 * most}
+        assert not over, f"{BUDGET} by 2 % at most"
 
 
 def test_python_code_runs_where_compiling_is_disabled():
