@@ -202,7 +202,7 @@ def test_numba_looks_where_the_links_are(tmp_path):
 
 @pytest.fixture
 def kernels(tmp_path, monkeypatch):
-    """The program that builds kernels, with a stand-in for the build and a folder for its result."""
+    """The program that builds kernels, with a stand-in for the build."""
     spec = importlib.util.spec_from_file_location("kernels", ROOT / ".ci" / "kernels.py")
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
@@ -224,9 +224,8 @@ def test_kernels_are_built_once_and_put_beside_the_sources(kernels, tmp_path):
     old.write_text("older")
     for _ in range(2):
         kernels.main(tmp_path / "cache")
-        assert [file.name for file in (tmp_path / "checkout").iterdir()] == [
-            "_kernels_x86_64_v9.so"
-        ]
+        names = [file.name for file in (tmp_path / "checkout").iterdir()]
+        assert names == ["_kernels_x86_64_v9.so"]
     assert (tmp_path / "builds").read_text() == "x86_64_v9"
 
 
@@ -244,4 +243,4 @@ def test_the_fallback_and_the_wheel_are_tested(checks):
     ]
     text = SCRIPT.read_text(encoding="utf-8")
     assert "FASTSVGP_KERNELS=none python -m pytest" in text
-    assert "numba" not in re.search(r"without_numba/bin/python\" -m pip install [^-\n].*", text)[0]
+    assert 'pip install --quiet --no-deps "$work"/compiled/*.whl' in text
