@@ -103,7 +103,8 @@ def guard_arguments():
 
     def unbox_array(kind, given, c):
         builder, word = c.builder, ir.IntType(32)
-        needed = ["ALIGNED", "WRITEABLE", *([orders[kind.layout]] if kind.layout in orders else [])]
+        needed = ["ALIGNED", *(["WRITEABLE"] if kind.mutable else [])]
+        needed += [orders[kind.layout]] if kind.layout in orders else []
         signature = ir.FunctionType(word, [given.type, word, word, word])
         fits = cgutils.get_or_insert_function(builder.module, signature, "fastsvgp_fits")
         asked = kind.ndim, as_dtype(kind.dtype).num, sum(flags[name] for name in needed)

@@ -132,7 +132,13 @@ def cases(dtype):
         X, W, U = (
             rng.standard_normal(shape).astype(dtype) for shape in ((N, D), (R, 2 * n), (R, N))
         )
-        model = *given, np.sort(rng.choice(NUM, n, replace=False)), NUM, 1.0, dtype(LENGTHSCALE)
+        model = (
+            *given,
+            np.sort(rng.choice(NUM, n, replace=False)),
+            NUM,
+            1.0,
+            dtype.type(LENGTHSCALE),
+        )
         turns = np.ascontiguousarray((X / LENGTHSCALE / (2 * np.pi)).T.astype(dtype))
 
         def omega(n=n, D=D, model=model):
@@ -154,7 +160,7 @@ def cases(dtype):
                 f"{name}, {sizes}",
                 lambda sweep=sweep, need=need: sweep(need),
                 lambda omega=omega, turns=turns, other=other, sides=sides: other(
-                    omega(), turns, *sides, dtype(scale)
+                    omega(), turns, *sides, dtype.type(scale)
                 ),
                 2000 * eps,
             )

@@ -19,7 +19,7 @@ def unpack_tril(packed, out):
 def cases(dtype):
     rng = np.random.default_rng(0)
     for M in 100, 512, 1000:
-        A, packed = rng.standard_normal((M, M)).astype(dtype), np.empty(M * (M + 1) // 2, dtype)
+        A, packed = rng.standard_normal((M, M)).astype(dtype), np.empty(M * (M + 1) // 2)
 
         def packed_by(pack):
             pack(A, packed)

@@ -7,6 +7,7 @@ import pytest
 
 from fastsvgp.cli import compiling as module
 from fastsvgp.cli.compiling import FEW, Compiling, compiling
+from fastsvgp.kernels.cpu.common import compiled
 
 
 class Terminal:
@@ -27,6 +28,7 @@ class Terminal:
 
 def test_what_numba_compiles_is_counted():
     with compiling(20, quiet=False) as shown:
+        compiled.ready()  # Numba is watched once the package needs it
         assert numba.njit(lambda x: x + 1)(1) == 2
         assert shown.done >= 1
         before = shown.done

@@ -70,6 +70,10 @@ def test_which_calls_a_form_serves():
     assert not serves(C, types.Array(f8, 1, "C", readonly=True), types.int64, pair)
     assert not serves(C, types.Array(f8, 1, "C", aligned=False), types.int64, pair)
     assert not serves(C, row, types.none, pair)
+    (read,) = forms.signature(forms.parsed("R1-"), "float64")
+    assert forms.fits([read], [row]) and forms.fits(
+        [read], [types.Array(f8, 1, "C", readonly=True)]
+    )
     assert not serves(C, row, types.int64, types.Tuple([row, types.int64]))
     assert not serves(C, row, types.int64, types.NamedTuple([row, types.int32], Pair))
 

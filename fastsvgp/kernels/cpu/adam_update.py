@@ -9,7 +9,7 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
 # A checked division ("python" error model) would not vectorise.
-@kernel("X1 X1 X1 X1 X1 X1 X1 x x x x x x", fastmath=FAST, error_model="numpy")
+@kernel("R1 R1 R1 R1 R1 R1 R1 x x x x x x", fastmath=FAST, error_model="numpy")
 def _adam(x, g, m, v, x_out, m_out, v_out, step, beta1, beta2, c1, c2, epsilon):
     for k in range(x.size):
         m_k = beta1 * m[k] + (1 - beta1) * g[k]

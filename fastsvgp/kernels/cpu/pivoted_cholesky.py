@@ -6,7 +6,7 @@ from .common.compiled import kernel
 from .common.thread_pool import over_rows
 
 
-@kernel("i i X2 X1 x X1 X1", fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
+@kernel("i i R2 R1 x R1 R1", fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
 def _deflate(start, stop, factor, weights, inverse_root, column, variance):
     j = weights.size
     for n in range(start, stop):

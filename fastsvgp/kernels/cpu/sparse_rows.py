@@ -82,7 +82,7 @@ def _moved(x, total, g, size, epsilon, positive):
     return (x * exp(change) if positive else x + change), total
 
 
-@kernel("i i R2 R2 I1 R2 r r b i", **PLAIN)
+@kernel("i i R2 R2 I1- R2- r r b i", **PLAIN)
 def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, period):
     k = array.shape[1]
     if k == 1 and not period:
@@ -109,7 +109,7 @@ def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, perio
 def adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period):
     arguments = (
         np.ascontiguousarray(rows, np.int64),
-        bar,
+        np.ascontiguousarray(bar),
         array.dtype.type(step_size),
         array.dtype.type(epsilon),
     )

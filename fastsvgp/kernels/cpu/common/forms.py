@@ -5,7 +5,8 @@ float32: a kernel has one compiled form for each.
 
 ========  =======================================================================================
 ``R2``    C-ordered array of R, here with two axes; ``X2`` of float64, ``I2`` of int64, ``U2`` of
-          uint64, ``B2`` of bytes, ``T2`` of truth values
+          uint64, ``B2`` of bytes, ``T2`` of truth values; ``R2-`` is only read, and may be
+          read-only
 ``M``     matrix of R of any strides; for BLAS its columns are contiguous
 ``r``     scalar of R; ``x`` float64, ``i`` int64, ``u`` uint64, ``b`` a truth value
 ``(...)`` tuple of these
@@ -35,11 +36,15 @@ def _words(text):
         elif word == ")":
             inner, kinds = kinds, outer.pop()
             kinds.append((None, inner))
-        elif word in SCALARS or word == "M" or (word[0] in ARRAYS and word[1:].isdigit()):
+        elif word in SCALARS or word == "M" or _is_array(word):
             kinds.append(word)
         else:
             raise ValueError(f"{word!r} is no kind of argument of a kernel, in {text!r}")
     return kinds
+
+
+def _is_array(word):
+    return word[0] in ARRAYS and word[1:].removesuffix("-").isdigit()
 
 
 def place_of_dtype(kinds):
@@ -68,7 +73,8 @@ def signature(kinds, real):
             return getattr(types, SCALARS[kind] or real)
         if kind == "M":
             return types.Array(getattr(types, real), 2, "A")
-        return types.Array(getattr(types, ARRAYS[kind[0]] or real), int(kind[1:]), "C")
+        dtype, count = getattr(types, ARRAYS[kind[0]] or real), int(kind[1:].removesuffix("-"))
+        return types.Array(dtype, count, "C", readonly=kind.endswith("-"))
 
     return tuple(of(kind) for kind in kinds)
 
@@ -91,7 +97,7 @@ def _fits(declared, given, scalars):
             and (given.dtype, given.ndim) == (declared.dtype, declared.ndim)
             and declared.layout in ("A", given.layout)
             and given.aligned
-            and given.mutable
+            and (given.mutable or not declared.mutable)
         )
     if isinstance(declared, types.BaseTuple):
         return (

@@ -12,6 +12,7 @@ import numpy as np
 
 from ....runtime.num_threads import get_num_threads
 from ..common import scratch
+from ..common.batching import plain
 from ..common.thread_pool import over_rows
 from . import philox as draws, sweep as loops
 
@@ -225,9 +226,9 @@ class _Functions:
             w = w.reshape(1, math.prod(w.shape[:2]), w.shape[2])
         self.X, self.w = X if X.ndim == 3 else X[None], np.ascontiguousarray(w)
         self._lengthscales, self._scale = lengthscales, _scale(variance, num)
-        self._family, self._seeds = family, np.atleast_1d(np.asarray(seeds, np.uint64))
+        self._family, self._seeds = family, np.array(seeds, np.uint64, ndmin=1)
         factors = np.empty((0, num)) if factors is None else np.atleast_2d(factors)
-        self._factors = np.ascontiguousarray(factors, X.dtype)
+        self._factors = plain(np.asarray(factors, X.dtype))
 
     def runs(self):
         """Slices of functions and of points; the memory of each pair is bounded."""

@@ -50,7 +50,7 @@ def vector(lengthscales, D, dtype):
             f"`lengthscales` must have shape () or ({D},), one per feature, got"
             f" {lengthscales.shape}"
         )
-    return plain(lengthscales)
+    return plain(np.asarray(lengthscales, dtype))
 
 
 def _gemm(dtype):
