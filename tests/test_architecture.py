@@ -49,8 +49,7 @@ MAY_IMPORT["sklearn"] -= {"extending", "testing"}
 MAY_IMPORT["cli"] = {FRONT_DOOR, "check", "distributed", "files", "kernels", "latents", "layers"}
 MAY_IMPORT["cli"] |= {"names", "recipes", "records", "runtime", "train", "weight_space"}
 
-# allowed imports at module level of each part, besides the standard library; everything else loads
-# with the first call that needs it
+# imports at module level of each part, besides the standard library; all else loads when needed
 LIGHT = {"numpy"}
 HEAVY_ALLOWED = {
     "kernels/cpu": LIGHT | {"scipy"},
@@ -190,11 +189,8 @@ NUMBA = tuple(f"kernels/cpu/{stem}.py" for stem in SHIM.split())
 
 def test_numba_and_cupy_stay_in_the_kernels(trees):
     """CuPy is imported in functions (see above), when a CuPy array is used."""
-    places = {
-        "numba": (*NUMBA, "cli"),
-        "llvmlite": NUMBA,
-        "cupy": ("kernels/cuda", "runtime/cuda_devices", "cli"),
-    }
+    cuda = "kernels/cuda", "runtime/cuda_devices", "cli"
+    places = {"numba": (*NUMBA, "cli"), "llvmlite": NUMBA, "cupy": cuda}
     found = [
         (name.split(".")[0], name_of(path))
         for path, tree in trees.items()
