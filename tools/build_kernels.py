@@ -132,7 +132,6 @@ def guard_arguments():
 
 def lowered(family, kernels):
     """Return the LLVM module of a family's forms, and what the module's start needs to know."""
-    from llvmlite.binding import Linkage
     from numba.core import codegen, compiler
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.environment import lookup_environment
@@ -194,10 +193,7 @@ def lowered(family, kernels):
             environment = lookup_environment(variable.name)
             if environment is not None and environment.can_cache():
                 more[variable.name] = environment.consts
-    for f in library._final_module.functions:
-        if not f.is_declaration and f.name not in kept and f.linkage != Linkage.private:
-            f.linkage = "internal"
-    return library._final_module, environments, more
+    return library._final_module, environments, more, kept
 
 
 def compile_family(family, folder, levels):
@@ -205,15 +201,18 @@ def compile_family(family, folder, levels):
     import llvmlite.binding as llvm
     from numba.core import codegen
 
+    from fastsvgp.kernels.cpu.common.link_once import make_internal
+
     compiled.ready()
     guard_arguments()
-    module, environments, more = lowered(family, families()[family])
+    module, environments, more, kept = lowered(family, families()[family])
     raw = module.as_bitcode()
     for level in levels:
         target = codegen.AOTCPUCodegen(f"fastsvgp_{family}", cpu_name=CPUS[level])
         library = target.create_library(family)
         library._final_module = llvm.parse_bitcode(raw)
         library._optimize_final_module()
+        make_internal(library._final_module, kept)
         library._final_module.verify()
         code = target._tm.emit_object(library._final_module)
         pathlib.Path(folder, f"{family}.{level}.o").write_bytes(code)

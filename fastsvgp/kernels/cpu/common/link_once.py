@@ -9,6 +9,7 @@ This uses classes that Numba does not promise to keep. ``works`` compiles a smal
 out; if that fails, plain ``numba.njit`` takes over, which is slower to compile.
 """
 
+import dis
 import functools
 
 from . import forms
@@ -25,10 +26,29 @@ def unfinished(library):
     return module
 
 
+def make_internal(module, entries):
+    """Hide the functions of a module, but for its entries, from other modules.
+
+    Only after it is optimised: LLVM inlines each internal function that is called once, and then
+    loops of long functions, with pointers of which it knows less, are not vectorised any more.
+    """
+    for f in module.functions:
+        if not f.is_declaration and f.name not in entries and f.linkage.name != "private":
+            f.linkage = "internal"
+
+
+def has_loop(code):
+    """Whether a function has loops. Such functions stay functions, whose loops LLVM vectorises.
+
+    Inlined, a loop has pointers into one array, and its independence is no longer seen.
+    """
+    loops = "FOR_ITER", "JUMP_BACKWARD"
+    return any(step.opname.startswith(loops) for step in dis.get_instructions(code))
+
+
 @functools.cache
 def classes():
     """Return the classes for entries and for inner functions."""
-    import llvmlite.binding as ll
     from numba import _dynfunc
     from numba.core import compiler
     from numba.core.codegen import JITCodeLibrary
@@ -64,10 +84,8 @@ def classes():
                 self._final_module.link_in(module, preserve=True)
                 if raw:
                     waiting += library._linking_libraries
-            for f in self._final_module.functions:
-                if not f.is_declaration and f.name not in own and f.linkage != ll.Linkage.private:
-                    f.linkage = "internal"
             self._optimize_final_module()
+            make_internal(self._final_module, own)
             self._final_module.verify()
             self._finalize_final_module()
             for variable in self._final_module.global_variables:
@@ -85,6 +103,9 @@ def classes():
             state.library = Library(state.targetctx.codegen(), name)
             state.library.enable_object_caching()
             super().run_pass(state)
+            if has_loop(state.func_id.code) and not state.flags.forceinline:
+                entry = state.library.get_function(state["cr"].fndesc.llvm_func_name)
+                entry.add_function_attribute("noinline")
             if state.flags.no_compile:
                 # callers are lowered to a call of a key, which itself cannot be called
                 result = state["cr"]
