@@ -26,7 +26,12 @@ os.environ["FASTSVGP_KERNELS"] = "none"
 
 from fastsvgp.kernels.cpu.common import ahead, compiled, forms
 
-CPUS = {"x86_64_v2": "x86-64-v2", "x86_64_v3": "x86-64-v3", "aarch64": "generic"}
+CPUS = {
+    "x86_64_v2": "x86-64-v2",
+    "x86_64_v3": "x86-64-v3",
+    "x86_64_v4": "x86-64-v4",
+    "aarch64": "generic",
+}
 ADDRESSES = {"gemm": 13, "gemv": 11, "syrk": 10, "syr2k": 12, "symm": 12, "trmm": 11, "trsm": 11}
 
 C_SOURCE = r"""

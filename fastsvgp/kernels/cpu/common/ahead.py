@@ -19,6 +19,7 @@ import pkgutil
 FOLDER = pathlib.Path(__file__).parents[1]  # of all CPU kernels
 BLAS = ("gemm", "gemv", "syrk", "syr2k", "symm", "trmm", "trsm")
 LEVELS = {  # the highest first, and the features of a processor that has it
+    "x86_64_v4": ("AVX512_SKX",),
     "x86_64_v3": ("AVX2", "FMA3"),
     "x86_64_v2": ("SSE42", "POPCNT"),
     "aarch64": ("ASIMD",),
