@@ -193,7 +193,9 @@ def test_the_environment_can_forbid_the_module_or_name_one():
     code = "from fastsvgp.kernels.cpu.common import ahead; print(*ahead.found())"
     said = run(code, FASTSVGP_KERNELS="none")
     assert said == "None None FASTSVGP_KERNELS=none"
-    with pytest.raises(AssertionError, match="it can be none, x86_64_v4, x86_64_v3, x86_64_v2, aarch64"):
+    with pytest.raises(
+        AssertionError, match="it can be none, x86_64_v4, x86_64_v3, x86_64_v2, aarch64"
+    ):
         run(code, FASTSVGP_KERNELS="z80")
 
 
