@@ -4,6 +4,7 @@ Usage: ``python .ci/kernels.py CACHE``. They are built once for each set of sour
 and kept in CACHE.
 """
 
+import filecmp
 import hashlib
 import os
 import pathlib
@@ -41,10 +42,14 @@ def main(cache):
         )
         unfinished.rename(store)
     store.touch()
+    built = {module.name: module for module in store.iterdir()}
     for old in KERNELS.glob("_kernels_*"):
-        old.unlink()
-    for module in store.iterdir():
-        shutil.copy(module, KERNELS)
+        # one that is in use by another part stays
+        if old.name not in built or not filecmp.cmp(old, built[old.name], shallow=False):
+            old.unlink()
+    for name, module in built.items():
+        if not (KERNELS / name).exists():
+            shutil.copy(module, KERNELS)
     stores = sorted((p for p in pathlib.Path(cache).iterdir()), key=lambda p: p.stat().st_mtime)
     for old in stores[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
