@@ -210,7 +210,7 @@ CLASSES = {"robustmax", "softmax"}
 LIKELIHOODS = {
     "gaussian": {"variance": 0.3},
     "bernoulliprobit": {"num_nodes": 20},
-    "bernoullilogit": {"num_nodes": None},
+    "bernoullilogit": {"num_nodes": 20},  # None changes the rule where q(f) is wide: a small jump
     "poisson": {"exposure": 0.7, "num_nodes": 20},
     "laplace": {"scale": 0.4},
     "studentt": {"scale": 0.5, "df": 4.0, "num_nodes": 20},

@@ -11,7 +11,9 @@ SIZES = [(1, 1), (3, 2), (17, 5), (65, 130), (130, 65), (200, 7), (300, 301)]
 
 def factor(rng, M, batch=(), dtype=np.float64):
     """Return a well-conditioned lower factor with NaN above the diagonal, and one with zeros."""
-    L = np.tril(rng.standard_normal((*batch, M, M))) / np.sqrt(M) + 1.5 * np.eye(M)
+    L = np.tril(rng.standard_normal((*batch, M, M))) / np.sqrt(M)
+    diagonal = range(M)  # at least 1.5
+    L[..., diagonal, diagonal] = 1.5 + np.abs(L[..., diagonal, diagonal])
     L = L.astype(dtype)
     return L + np.triu(np.full((M, M), np.nan, dtype), 1), L
 
