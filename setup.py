@@ -21,9 +21,11 @@ class BuildWithKernels(build_py):
         super().run()
         if ASKED and not self.editable_mode:
             folder = os.path.abspath(self.build_lib)
+            # after ours the path of this process, which leads to the requirements of the build
+            path = os.pathsep.join([folder, *filter(None, sys.path)])
             subprocess.run(
                 [sys.executable, "tools/build_kernels.py", os.path.join(folder, KERNELS)],
-                env=os.environ | {"PYTHONPATH": folder},
+                env=os.environ | {"PYTHONPATH": path},
                 check=True,
             )
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -244,3 +245,33 @@ def test_the_fallback_and_the_wheel_are_tested(checks):
     text = SCRIPT.read_text(encoding="utf-8")
     assert "FASTSVGP_KERNELS=none python -m pytest" in text
     assert 'pip install --quiet --no-deps "$work"/compiled/*.whl' in text
+
+
+def test_a_build_with_kernels_sees_its_requirements_and_the_sources_built(tmp_path):
+    """Installers put what a build requires on the path, and the kernels are those of the wheel."""
+    pytest.importorskip("setuptools")
+    if not version("numba").startswith("0.68."):
+        pytest.skip("setuptools would fetch the Numba that the build requires")
+    for folder in ("fastsvgp", "tools", "required"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    (tmp_path / "fastsvgp" / "__init__.py").write_text("")
+    (tmp_path / "required" / "only_here.py").write_text("")
+    (tmp_path / "tools" / "build_kernels.py").write_text(
+        "import only_here, fastsvgp, pathlib, sys\n"
+        "built = pathlib.Path(sys.argv[1]).parents[1]\n"
+        "assert pathlib.Path(fastsvgp.__file__).parent == built\n"
+        "(built / 'built').touch()\n"
+    )
+    build = [
+        sys.executable, "-c",
+        "import sys; sys.path.append('required'); sys.argv = ['setup.py', '-q', 'build_py'];"
+        " exec(open('setup.py').read())",
+    ]  # fmt: skip
+    (tmp_path / "setup.cfg").write_text(
+        "[metadata]\nname = fastsvgp\n[options]\npackages = fastsvgp\n"
+    )
+    for asked in ("0", "1"):
+        environment = os.environ | {"FASTSVGP_BUILD_KERNELS": asked}
+        subprocess.run(build, cwd=tmp_path, env=environment, check=True, capture_output=True)
+        assert bool(list(tmp_path.glob("build/lib*/fastsvgp/built"))) == (asked == "1")
