@@ -17,6 +17,12 @@ def spd(rng, M, batch=(), dtype=np.float64):
     return (A @ A.swapaxes(-1, -2) / M + 0.5 * np.eye(M)).astype(dtype)
 
 
+def symmetric(rng, shape):
+    """Draw a symmetric matrix whose largest eigenvalue is about 3 for any number of rows."""
+    step = rng.standard_normal(shape) / np.sqrt(shape[-1])
+    return step + step.swapaxes(-1, -2)
+
+
 def unread(A):
     return np.tril(A) + np.triu(np.full(A.shape[-2:], np.nan, A.dtype), 1)
 
@@ -97,14 +103,14 @@ def test_reverse_rules(rng, M, batch):
     A = spd(rng, M, batch)
     L = kernels.cholesky(A)
     bar = rng.standard_normal(A.shape)
-    step = rng.standard_normal(A.shape)
-    symmetric = step + step.swapaxes(-1, -2)
     A_bar = kernels.cholesky_vjp(bar, L)
     np.testing.assert_array_equal(A_bar, A_bar.swapaxes(-1, -2))
-    assert_adjoint(kernels.cholesky, (A,), (A_bar,), np.tril(bar), rng, directions=[symmetric])
+    steps = [symmetric(rng, A.shape)]
+    assert_adjoint(kernels.cholesky, (A,), (A_bar,), np.tril(bar), rng, directions=steps)
     Y = kernels.cholesky_inverse(L)
     L_bar = kernels.cholesky_inverse_vjp(bar, L, Y)
-    assert_adjoint(kernels.cholesky_inverse, (L,), (L_bar,), bar, rng, directions=[np.tril(step)])
+    steps = [np.tril(steps[0])]
+    assert_adjoint(kernels.cholesky_inverse, (L,), (L_bar,), bar, rng, directions=steps)
 
 
 @pytest.mark.parametrize("M, N", [(1, 1), (4, 3), (70, 20), (97, 2), (300, 7)])
@@ -115,9 +121,8 @@ def test_whitening_lemma(rng, M, N):
     white = lambda A: kernels.solve_triangular(kernels.cholesky(A), Y)  # noqa: E731
     L, X = kernels.cholesky(A), white(A)
     C = sum(b @ x.T for b, x in zip(bar, X, strict=True))
-    step = rng.standard_normal((M, M))
     A_bar = kernels.whitening_vjp(unread(C), L)
-    assert_adjoint(white, (A,), (A_bar,), bar, rng, directions=[step + step.T])
+    assert_adjoint(white, (A,), (A_bar,), bar, rng, directions=[symmetric(rng, A.shape)])
     work = C.copy()
     assert kernels.whitening_vjp(work, L, overwrite_c=True) is work
     np.testing.assert_array_equal(work, A_bar)

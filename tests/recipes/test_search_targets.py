@@ -118,9 +118,9 @@ def test_temperature_finds_functions_that_are_too_small(rng):
 
 
 def test_held_out_labels_of_pure_noise_promise_nothing(rng):
-    X, y = rng.standard_normal((400, 3)), rng.integers(0, 2, 400)
+    X, y = rng.standard_normal((1500, 3)), rng.integers(0, 2, 1500)
     raw = Scale.of(X, y.astype(float), False)
-    parts = [Rows(X[at], y[at]) for at in np.split(np.arange(400), [280, 340])]
+    parts = [Rows(X[at], y[at]) for at in np.split(np.arange(1500), [280, 890])]
     plan = Plan(2.0, by_work=True)
     race = stages.TargetStages(fs.BernoulliLogit(), *parts, raw, raw, plan, 0, lambda line: None)
     race.run()
