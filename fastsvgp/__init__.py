@@ -87,8 +87,8 @@ _ROOMS = {
         "WhitenedOrthogonal",
     ),
     "weight_space.posterior": ("ChevronWeights",),
+    "bounds.svgp": ("SVGP",),
     "bounds.elbo": (
-        "SVGP",
         "data_term_and_grad",
         "elbo",
         "elbo_and_grad",
@@ -136,7 +136,7 @@ _ROOMS = {
     "latents.build": ("multi_gp",),
     "paths.record": ("Paths",),
     "paths.sample": ("sample_paths",),
-    "optim.natural.svgp": ("natural_step", "natural_step_and_grad"),
+    "optim.natural.step": ("natural_step", "natural_step_and_grad"),
     "optim.natural.from_gradient": ("natural_update",),
     "optim.inverse.factor": ("inverse_factor", "newton_schulz_step"),
     "optim.inverse.updates": ("inverse_updates", "refresh_inverse"),

@@ -14,7 +14,6 @@ from . import (
 from .bounds.at_prior import at_prior as at_prior, to_joint as to_joint
 from .bounds.convert import convert as convert
 from .bounds.elbo import (
-    SVGP as SVGP,
     data_term_and_grad as data_term_and_grad,
     elbo as elbo,
     elbo_and_grad as elbo_and_grad,
@@ -34,6 +33,7 @@ from .bounds.predict import (
     sample_f as sample_f,
 )
 from .bounds.predict_vjp import predict_f_and_vjp as predict_f_and_vjp
+from .bounds.svgp import SVGP as SVGP
 from .cli.fitted import Fitted as Fitted, load_fitted as load_fitted
 from .collapsed.orthogonal import OrthogonalSGPR as OrthogonalSGPR
 from .collapsed.sgpr import (
@@ -142,7 +142,7 @@ from .optim.inverse.variance_gap import (
     variance_interval as variance_interval,
 )
 from .optim.natural.from_gradient import natural_update as natural_update
-from .optim.natural.svgp import (
+from .optim.natural.step import (
     natural_step as natural_step,
     natural_step_and_grad as natural_step_and_grad,
 )

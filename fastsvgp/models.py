@@ -4,6 +4,7 @@ A kind is a record class. The module that defines it registers the functions tha
 """
 
 import dataclasses
+import functools
 import inspect
 import re
 import sys
@@ -120,6 +121,18 @@ def register(kind, *, instead=None, **functions):
         if record is not None:
             options, rest = options | {f.name for f in dataclasses.fields(record)}, None
         _IMPLEMENTATIONS.setdefault(kind, {})[name] = function, options, rest
+
+
+def share(kind, like, *names, options=None):
+    """Register for a kind the implementations that another kind has of these public functions.
+
+    options : record of further options that these functions have for ``kind``
+    """
+    for name in names:
+        function = _IMPLEMENTATIONS[like][name][0]
+        if options is not None:
+            function = with_options(options)(functools.partial(function))
+        register(kind, **{name: function})
 
 
 def serving(name, model, argument="model"):

@@ -1,46 +1,100 @@
-"""A model at test inputs: means, marginals and joint moments, chunk by chunk, and joint draws."""
+"""A model at test inputs, chunk by chunk, and joint draws."""
 
 import numpy as np
 
 from .. import check, kernels
-from ..posteriors.base import covariance_factor
 from ..records import Marginals
-from ..records.typed import AnyRecord
-from .layer_pass import MEANS
-from .model_kinds import kind_of
+from .mixture import Mixture, by_sample
+from .protocol import kind_of
 
 NAMES = ("Xs", "Ys")  # names of the arguments in messages
 
 
-def joint_samples(mean, cov, jitter, num_samples, rng):
-    """Draw samples (num_samples, N) or (num_samples, N, P) of Gaussians.
+class AtInputs:
+    """Checked test inputs and targets of a call, and the pass of its model.
 
-    mean (..., N); cov (..., N, N)
+    Kuu is factorised once. ``more`` are options of the kind of model, for its ``points``.
+
+    Attributes
+    ----------
+    model, X, Y, jitter
+        Checked; Y is ``ABSENT`` for a call without targets.
+    layer : LayerProtocol
+    mixture : Mixture
+        Of the draws of a row; of one part for most models.
     """
-    factor = covariance_factor(cov, jitter)
-    noise = np.asarray(
-        rng.standard_normal((*mean.shape, num_samples)).astype(mean.dtype), like=mean
-    )
-    samples = mean[..., None] + kernels.multiply_triangular(factor, noise)  # (..., N, S)
-    samples = np.moveaxis(samples, -1, 0).swapaxes(1, -1) if mean.ndim == 2 else samples.T
-    return np.ascontiguousarray(samples, like=mean)
 
+    def __init__(
+        self,
+        model,
+        Xs,
+        Ys=check.ABSENT,
+        *,
+        jitter,
+        chunk_size=None,
+        need=(),
+        joint=False,
+        **more,
+    ):
+        kind = kind_of(model)
+        self.model, self.X, self.Y, dtype = kind.checked(model, Xs, Ys, NAMES)
+        self.jitter = check.jitter_amount(jitter, dtype)
+        points = {} if joint else kind.points(self.model, self.X, more)
+        columns = 0 if joint or points else len(self.X)
+        self.layer = layer = kind.begin(self.model, self.jitter, columns, need, **points)
+        self.mixture = Mixture(layer.samples, self.model.likelihood)
+        numbers = layer.samples * max(M * each for M, each in layer.sizes)
+        self.size = max(1, kernels.chunk_numbers(self.X) // numbers)
+        if chunk_size is not None:
+            self.size = check.whole("chunk_size", chunk_size)
 
-def marginals(
-    model, Xs, jitter, chunk_size, Ys=check.ABSENT
-) -> tuple[AnyRecord, np.ndarray, Marginals]:
-    """Return the checked model, the checked targets, and marginals (..., N), chunk by chunk."""
-    layer, model, Xs, Ys, _ = begin_pass(model, jitter, Xs, Ys)
-    parts = [layer.forward(X)[0] for X in chunks(layer, Xs, chunk_size)]
-    check.report_clamped(layer.clamped)
-    f = Marginals(
-        *(
-            np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in ("mean", "var")
-        )
-    )
-    check.result(total(f.var), model)
-    return model, Ys, f
+    @property
+    def slices(self):
+        """The rows of each chunk."""
+        return [slice(start, start + self.size) for start in range(0, len(self.X), self.size)]
+
+    def marginals(self):
+        """Return the marginals (..., N) at all rows, for models with one draw of a row."""
+        parts = [self.layer.forward(self.X[rows], rows)[0] for rows in self.slices]
+        f = Marginals(*(joined([getattr(f, name) for f in parts]) for name in ("mean", "var")))
+        self.checked(total(f.var))
+        return f
+
+    def means(self):
+        """Return the means (..., N) alone, for a pass with the need ``MEANS``."""
+        means, seen, S = [], 0.0, self.layer.samples
+        for rows in self.slices:
+            mean = self.layer.means(self.X[rows], rows)
+            means.append(mean if S == 1 else self.mixture.average(by_sample(mean, S)))
+            seen = seen + total(means[-1])
+        self.checked(seen)
+        return joined(means)
+
+    def gathered(self, function):
+        """Return the arrays (..., n) of ``function(f, y)`` at all rows, as (N, ...).
+
+        f are the marginals, y the targets. The function is called once,
+        or for each chunk of a model with several draws of a row.
+        """
+        found = [function(f, y) for f, y in self._pieces()]
+        return tuple(trailing(joined(part)) for part in zip(*found, strict=True))
+
+    def _pieces(self):
+        if self.layer.samples == 1:
+            yield self.marginals(), self.Y
+            return
+        seen = 0.0
+        for rows in self.slices:
+            f, _ = self.layer.forward(self.X[rows], rows)
+            seen = seen + total(f.var)
+            y = None if self.Y is check.ABSENT else self.Y[..., rows]
+            yield f, y
+        self.checked(seen)
+
+    def checked(self, seen):
+        """Report clamped variances; ``seen`` is a number that is finite if all results are."""
+        check.report_clamped(self.layer.clamped)
+        check.result(seen, self.model)
 
 
 def with_variance(full_cov, var, name="full_cov"):
@@ -52,41 +106,9 @@ def with_variance(full_cov, var, name="full_cov"):
     return check.flag("var", var)
 
 
-def means(model, Xs, jitter, chunk_size):
-    """Return the means (..., N) alone, chunk by chunk."""
-    layer, model, Xs, *_ = begin_pass(model, jitter, Xs, need=(MEANS,))
-    mean = np.concatenate([layer.means(X) for X in chunks(layer, Xs, chunk_size)], axis=-1)
-    check.result(total(mean), model)
-    return mean
-
-
-def chunks(layer, Xs, chunk_size):
-    """Return the chunks of Xs for a pass, of the requested or the default size."""
-    size = max(1, kernels.chunk_numbers(Xs) // layer.num_inducing)
-    size = size if chunk_size is None else check.whole("chunk_size", chunk_size)
-    return [Xs[start : start + size] for start in range(0, len(Xs), size)]
-
-
-def begin_pass(model, jitter, Xs, Ys=check.ABSENT, need=(), columns=None):
-    """Check the arguments and begin a pass: ``(pass, model, Xs, Ys, jitter)``.
-
-    ``columns`` as of a ``LayerPass``; default the rows of Xs.
-    """
-    kind = kind_of(model)
-    model, Xs, Ys, dtype = kind.checked(model, Xs, Ys, NAMES)
-    jitter = check.jitter_amount(jitter, dtype)
-    columns = len(Xs) if columns is None else columns
-    layer = kind.begin(model, dtype, columns, need, jitter=jitter, rng=None)
-    return layer, model, Xs, Ys, jitter
-
-
-def joint(model, Xs, jitter):
-    """Return mean (..., N), covariance (..., N, N), and the jitter that was added."""
-    layer, model, Xs, _, jitter = begin_pass(model, jitter, Xs, columns=0)
-    mean, cov = layer.joint(Xs)
-    check.report_clamped(layer.clamped)
-    check.result(total(cov), model)
-    return mean, cov, jitter
+def joined(parts):
+    """Concatenate arrays (..., n)."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
 
 def total(array):

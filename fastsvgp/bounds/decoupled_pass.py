@@ -53,15 +53,14 @@ from ..records import Marginals, leaf, plus, private_record, replace
 from ..records.inducing_sets import InducingSets, sets_of
 from ..runtime import tuning
 from .layer_pass import LayerBars, LayerParts, LayerPass
+from .protocol import ALL, LayerProtocol
 
 
-class DecoupledLayerPass:
+class DecoupledLayerPass(LayerProtocol):
     """A ``LayerPass`` of a layer with ``DecoupledWeights``: the same arguments and methods.
 
     sampled : (S,) row numbers of O on the host to estimate w' C_vv w from; None: exact
     """
-
-    omits = False
 
     def __init__(self, layer, jitter, columns=0, need=(), sampled=None):
         q, self.layer, roots = layer.posterior, layer, {name.partition(".")[0] for name in need}
@@ -103,14 +102,16 @@ class DecoupledLayerPass:
             self.layer.covariance.Kuf, self.layer.covariance.Kuf_vjp, self.O, X, self.weights
         )
 
-    def forward(self, X):
-        f, rows = self._on_Z.forward(X)
+    def forward(self, X, rows=ALL):
+        f, of_Z = self._on_Z.forward(X)
         Kvf = self._Kvf(X)
-        return Marginals(f.mean + Kvf.products.reshape(f.mean.shape), f.var), (rows, Kvf)
+        return Marginals(f.mean + Kvf.products.reshape(f.mean.shape), f.var), (of_Z, Kvf)
 
-    def means(self, X):
+    def means(self, X, rows=ALL):
         f = self._on_Z.means(X)
         return f + self._Kvf(X).products.reshape(f.shape)
+
+    sample = LayerPass.sample
 
     def floor(self, X):
         return self._on_Z.floor(X)

@@ -1,8 +1,8 @@
 """The evidence lower bound of SVGP: sum over data of E_q(f) log p(y | f), minus KL[q(u) || p(u)].
 
-Hensman et al. 2013, 2015; handbook, "Non-Gaussian likelihoods". The code below follows the
-equation: the layer's pass computes covariance blocks and marginals, the likelihood the expected log
-densities, and cotangents return in reverse order. Batches are processed in chunks (``data_term``).
+Hensman et al. 2013, 2015; handbook, "Non-Gaussian likelihoods". ``relay`` follows the equation for
+every kind of model: the layer's pass computes covariance blocks and marginals, the likelihood the
+expected log densities, and cotangents return in reverse order.
 """
 
 from typing import Literal, Unpack, overload
@@ -10,14 +10,10 @@ from typing import Literal, Unpack, overload
 import numpy as np
 
 from .. import check
-from ..check import weights as weighing
-from ..covariances import Covariance
+from ..check.scale import DataScale
 from ..distributed import reduce
-from ..distributed.data_scale import DataScale
-from ..likelihoods import Likelihood
-from ..means import Mean
-from ..posteriors import Posterior
-from ..records import record, restricted, tree_map
+from ..distributed.reduce import on_ranks
+from ..records import restricted, tree_map
 from ..records.typed import (
     Array,
     ArrayLike,
@@ -32,45 +28,9 @@ from ..records.typed import (
     Seed,
 )
 from ..runtime.edge import public_call
-from . import small_step
-from .data_term import Batch, accumulate_bound, less_kl, sweep, with_sums
-from .model_kinds import KINDS, ModelKind, kind_of
-from .posterior_passes import begin_pass
-
-
-@record
-class SVGP:
-    """A sparse variational Gaussian process.
-
-    Parameters
-    ----------
-    covariance : Covariance
-    inducing : (M, D) array, or a record
-        Inducing inputs Z. ``InducingPair(Z, O)`` for posteriors with two sets, or the record type
-        that the covariance requires.
-    posterior : Posterior
-        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed``, ``InverseFreeWhitened``,
-        ``AbsorbedDualSites`` or ``DualSites``; with an ``InducingPair`` ``WhitenedOrthogonal``,
-        ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights``. Leading axes of its fields are
-        outputs (or classes).
-    likelihood : Likelihood
-    mean : Mean, optional
-        Mean function, added to the latent function; ``None`` is zero.
-
-    Examples
-    --------
-    >>> model = fs.SVGP(covariance=fs.RBF(variance=1.0, lengthscales=np.ones(1)), inducing=Z,
-    ...                 posterior=fs.Whitened(mean=np.zeros(6), scale_tril=np.eye(6)),
-    ...                 likelihood=fs.Gaussian(variance=0.1))
-    >>> model.posterior
-    Whitened(mean=<float64 (6,)>, scale_tril=<float64 (6, 6)>)
-    """
-
-    covariance: Covariance
-    inducing: Array | Record
-    posterior: Posterior
-    likelihood: Likelihood
-    mean: Mean | None = None
+from .protocol import kind_of
+from .relay import bound_of, value_and_grad
+from .svgp import SVGP
 
 
 @public_call(SVGP)
@@ -154,10 +114,11 @@ def elbo(
     >>> round(fs.elbo(model, X[:10], Y[:10], num_data=40), 3)
     -247.535
     """
-    return reduce.evaluate(
-        "elbo", bound_of, model, X, Y, lambda: [reduce.NUMBER], group=group, num_data=num_data,
-        weights=weights, jitter=jitter, rng=rng, **random,
-    )  # fmt: skip
+    options: dict = dict(weights=weights, jitter=jitter, rng=rng, **random)
+    if group is not None:
+        sums = lambda: [reduce.NUMBER]  # noqa: E731
+        return on_ranks("elbo", bound_of, model, X, Y, sums, group, num_data, options)
+    return bound_of(model, X, Y, DataScale(num_data), **options)
 
 
 # ``inputs=True`` adds a third result
@@ -278,11 +239,11 @@ def elbo_and_grad(
     >>> grad.covariance is None, X_bar.shape
     (True, (40, 1))
     """
-    return reduce.evaluate(
-        "elbo_and_grad", value_and_grad, model, X, Y, lambda: [reduce.of_gradient(model, wrt)],
-        group=group, wrt=wrt, num_data=num_data, weights=weights, jitter=jitter, rng=rng,
-        inputs=inputs, **random,
-    )  # fmt: skip
+    options = dict(weights=weights, jitter=jitter, rng=rng, wrt=wrt, inputs=inputs, **random)
+    if group is not None:
+        name, sums = "elbo_and_grad", lambda: [reduce.of_gradient(model, wrt)]
+        return on_ranks(name, value_and_grad, model, X, Y, sums, group, num_data, options)
+    return value_and_grad(model, X, Y, DataScale(num_data), **options)
 
 
 @overload
@@ -384,60 +345,11 @@ def kl_term_and_grad(
     >>> round(kl, 6), grad.posterior.mean
     (3.0, array([1., 1., 1., 1., 1., 1.]))
     """
-    given, _, _, dtype = check.svgp(model)
-    wrt = check.names(wrt, given)
-    through = given.posterior.kl_depends_on_Kuu
-    need = [
-        path for path in wrt if through or path.partition(".")[0] not in ("covariance", "inducing")
-    ]
-    layer = begin_pass(given, dtype, need=tuple(need), jitter=jitter, rng=rng, **random)
-    kl, bars = layer.kl(), layer.finish(1.0)
-    of_Kuu = bars if through else tree_map(_zero, given)
-    zeros = tree_map(_zero, given.likelihood)
-    grad = SVGP(of_Kuu.covariance, of_Kuu.inducing, bars.posterior, zeros, bars.mean)
-    return check.result(kl, given), restricted(grad, wrt)
-
-
-def _zero(value):
-    return np.zeros_like(value)[()]
-
-
-def _gradient(model, bars, likelihood_bar):
-    covariance, inducing, posterior, mean = bars or (None,) * 4
-    return SVGP(covariance, inducing, posterior, likelihood_bar, mean)
-
-
-KINDS[SVGP] = ModelKind(check.svgp, begin_pass, _gradient)
-
-
-def bound_of(model, X, Y, scale, *, weights, **options):
-    """Compute ``elbo`` with a ``DataScale``; ``options`` as of ``value_and_grad``."""
     kind = kind_of(model)
-    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
-    rng = options["rng"]
-    if layer := small_step.sums(model, Batch(X, Y, scale, rng, weights), **options):
-        data = layer.data
-    else:
-        layer = kind.begin(model, dtype, **options)
-        parts = sweep(model, layer, X, Y, scale, rng, need=False, weights=weights)
-        data = sum(part.ell for part in parts)
-    return scale.all_reduce(check.result(less_kl(data, layer, scale), model))[0]
-
-
-def value_and_grad(model, X, Y, scale, *, weights, wrt=None, inputs=False, with_kl=True, **options):
-    """Compute ``elbo_and_grad`` with a ``DataScale``.
-
-    with_kl : False leaves out the KL term
-    options : ``jitter``, ``rng``, random quantities, and the name of a ``direction`` that replaces
-        the gradient, as ``begin_pass`` takes them
-    """
-    inputs, kind = check.flag("inputs", inputs), kind_of(model)
-    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
+    model, _, _, dtype = kind.checked(model)
     wrt = check.names(wrt, model)
-    batch = Batch(X, Y, scale, options["rng"], weights)
-    if not inputs and (found := small_step.bound(model, batch, wrt, with_kl, **options)):
-        return scale.all_reduce_gradient(*found)
-    sums, need = kind.begin is begin_pass, (*wrt, "inputs") if inputs else wrt
-    need = with_sums(model, need) if sums else need
-    layer = kind.begin(model, dtype, len(X), need, **options)
-    return accumulate_bound(model, layer, batch, wrt, inputs, with_kl, sums)
+    quantities = kind.quantities(model, None, dtype, rng, random)
+    layer = kind.begin(model, check.jitter_amount(jitter, dtype), need=wrt, **quantities)
+    kl, bars = layer.kl(), layer.finish(1.0)
+    zeros = tree_map(lambda value: np.zeros_like(value)[()], model.likelihood)
+    return check.result(kl, model), restricted(kind.gradient(model, bars, zeros), wrt)

@@ -1,11 +1,14 @@
 """An approximate ascent direction for posteriors with an inverse factor."""
 
 from .. import check
+from ..check.scale import DataScale
 from ..distributed import reduce
+from ..distributed.reduce import on_ranks
 from ..records import leaves, matches
 from ..records.typed import ArrayLike, Group, Names, RecordT, Seed
 from ..runtime.edge import public_call
-from .elbo import SVGP, value_and_grad
+from .relay import value_and_grad
+from .svgp import SVGP
 
 
 @public_call(SVGP)
@@ -59,14 +62,15 @@ def likelihood_direction(
     >>> direction.posterior.inverse_tril is None
     True
     """
-    return reduce.evaluate(
-        "likelihood_direction", _direction, model, X, Y,
-        lambda: [reduce.of_gradient(model, _but_inverse(model, wrt))], group=group, wrt=wrt,
-        num_data=num_data, weights=weights, jitter=jitter, rng=rng, with_inverse=group is None,
-    )  # fmt: skip
+    options: dict = dict(weights=weights, jitter=jitter, rng=rng, wrt=wrt)
+    if group is not None:
+        name, options["with_inverse"] = "likelihood_direction", False
+        sums = lambda: [reduce.of_gradient(model, _but_inverse(model, wrt))]  # noqa: E731
+        return on_ranks(name, _direction, model, X, Y, sums, group, num_data, options)
+    return _direction(model, X, Y, DataScale(num_data), **options)
 
 
-def _direction(model, X, Y, scale, *, wrt=None, with_inverse, **options):
+def _direction(model, X, Y, scale, *, wrt=None, with_inverse=True, **options):
     check.parts(model)
     wrt = wrt if with_inverse else _but_inverse(model, wrt)
     if "likelihood" not in model.posterior.directions:

@@ -12,10 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..posteriors.base import SUMS, Posterior, PriorFactor, cached_attribute, over_outputs
+from ..posteriors.base import (
+    SUMS,
+    Posterior,
+    PriorFactor,
+    cached_attribute,
+    covariance_factor,
+    over_outputs,
+)
 from ..records import Marginals, is_record, leaves, plus
 from ..records.inducing_sets import naming_repeated
 from .gradient_sums import added
+from .protocol import ALL, LayerProtocol
 
 # inducing variables; for more, recomputing Kuu in its reverse rule costs 1 % of the time and saves
 # an (M, M) array
@@ -51,7 +59,7 @@ class LayerBars(NamedTuple):
     mean: Any
 
 
-class LayerPass:
+class LayerPass(LayerProtocol):
     """A forward and backward pass through a layer.
 
     A layer is any record with a covariance, inducing inputs, a posterior, and a mean or None.
@@ -114,15 +122,14 @@ class LayerPass:
     def clamped(self):
         return self.work.clamped
 
-    @property
-    def omits(self):
-        return self.work.omits
+    def of_omitted_variances(self):
+        return self.work.of_omitted_variances() if self.work.omits else 0.0
 
-    def forward(self, X):
+    def forward(self, X, rows=ALL):
         """Return ``(Marginals, Rows)`` at a chunk of rows X (N, D)."""
-        covariance, rows, _ = inner = self.layer.covariance.inner(X)
-        Kuf = covariance.Kuf(self.layer.inducing, rows)
-        return self._through(X, inner, Kuf, *self.work.project(Kuf, covariance.kff(rows)))
+        covariance, inner_rows, _ = inner = self.layer.covariance.inner(X)
+        Kuf = covariance.Kuf(self.layer.inducing, inner_rows)
+        return self._through(X, inner, Kuf, *self.work.project(Kuf, covariance.kff(inner_rows)))
 
     def _through(self, X, inner, Kuf, f, saved):
         """Complete ``forward`` from the marginals and residuals of the posterior's pass."""
@@ -130,14 +137,14 @@ class LayerPass:
         f = f if mean is None else Marginals(f.mean + mean(X), f.var)
         return f, Rows(X, inner, Kuf, saved)
 
-    def means(self, X):
+    def means(self, X, rows=ALL):
         """Return the means (..., N) of ``forward``, k(X, Z) v and the mean function, alone."""
         v = self._mean_weights
         if v is None:
             return self.forward(X)[0].mean
-        covariance, rows, _ = self.layer.covariance.inner(X)
+        covariance, inner_rows, _ = self.layer.covariance.inner(X)
         products = kernels.matmul(
-            v.reshape(-1, v.shape[-1]), covariance.Kuf(self.layer.inducing, rows)
+            v.reshape(-1, v.shape[-1]), covariance.Kuf(self.layer.inducing, inner_rows)
         )
         f = products.reshape(*v.shape[:-1], len(X))
         return f if self.layer.mean is None else f + self.layer.mean(X)
@@ -170,6 +177,12 @@ class LayerPass:
         covariance, rows, _ = self.layer.covariance.inner(X)
         f = self.work.joint(covariance.Kuf(self.layer.inducing, rows), covariance.Kff(rows))
         return f if self.layer.mean is None else f._replace(mean=f.mean + self.layer.mean(X))
+
+    def sample(self, X, num_samples, jitter, rng, name=None):
+        """Draw functions (num_samples, N) or (num_samples, N, P); errors say ``name`` for X."""
+        mean, cov = self.joint(X)
+        with naming_repeated(X if name else None, name):
+            return joint_samples(mean, cov, jitter, num_samples, rng)
 
     def pull(self, rows, f_bar):
         """Pull back the cotangents of the marginals at these rows. Consumes ``rows``.
@@ -246,6 +259,20 @@ class LayerPass:
         return np.empty(
             (0, self.layer.covariance.num_columns(inducing)), self._dtype, like=device_like
         )
+
+
+def joint_samples(mean, cov, jitter, num_samples, rng):
+    """Draw samples (num_samples, N) or (num_samples, N, P) of Gaussians.
+
+    mean (..., N); cov (..., N, N)
+    """
+    factor = covariance_factor(cov, jitter)
+    noise = np.asarray(
+        rng.standard_normal((*mean.shape, num_samples)).astype(mean.dtype), like=mean
+    )
+    samples = mean[..., None] + kernels.multiply_triangular(factor, noise)  # (..., N, S)
+    samples = np.moveaxis(samples, -1, 0).swapaxes(1, -1) if mean.ndim == 2 else samples.T
+    return np.ascontiguousarray(samples, like=mean)
 
 
 @cache

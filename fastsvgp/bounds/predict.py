@@ -9,8 +9,6 @@ from typing import Literal, Unpack, overload
 import numpy as np
 
 from .. import check
-from ..likelihoods.layout import laid_out
-from ..records.inducing_sets import naming_repeated
 from ..records.typed import (
     Array,
     ArrayLike,
@@ -22,8 +20,9 @@ from ..records.typed import (
 )
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
-from .at_inputs import joint, joint_samples, marginals, means, trailing, with_variance
-from .elbo import SVGP
+from .at_inputs import AtInputs, joined, total, trailing, with_variance
+from .layer_pass import MEANS
+from .svgp import SVGP
 
 
 @overload
@@ -106,13 +105,34 @@ def predict_f(
     >>> fs.predict_f(model, X, var=False).shape
     (40,)
     """
-    if not with_variance(full_cov, var):
-        return trailing(means(model, Xs, jitter, chunk_size))
-    if not full_cov:
-        _, _, f = marginals(model, Xs, jitter, chunk_size)
-        return trailing(f.mean), trailing(f.var)
-    mean, cov, _ = joint(model, Xs, jitter)
-    return trailing(mean), cov
+    across = check.flag("full_output_cov", others.pop("full_output_cov", False))  # type: ignore
+    name = "full_output_cov" if across else "full_cov"
+    if not with_variance(across or full_cov, var, name):
+        at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size, need=(MEANS,), **others)
+        return trailing(at.means())
+    if across:
+        return _across_outputs(model, Xs, full_cov, jitter, chunk_size)
+    if full_cov:
+        at = AtInputs(model, Xs, jitter=jitter, joint=True)
+        mean, cov = at.layer.joint(at.X)
+        at.checked(total(cov))
+        return trailing(mean), cov
+    at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size, **others)
+    return at.gathered(lambda f, _: at.mixture.moments(f.mean, f.var))
+
+
+def _across_outputs(model, Xs, full_cov, jitter, chunk_size):
+    """Return means (N, J), and covariances (N, J, J) over the functions at each row."""
+    if full_cov:
+        raise ValueError(
+            "predict_f: `full_cov` and `full_output_cov` together are a covariance of J N numbers;"
+            " give one of them, or draw with sample_f"
+        )
+    at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size)
+    means, covs = zip(*(at.layer.across_outputs(at.X[rows]) for rows in at.slices), strict=True)
+    cov = np.concatenate(covs)
+    at.checked(total(cov))
+    return trailing(joined(means)), cov
 
 
 @public_call(SVGP)
@@ -146,9 +166,8 @@ def predict_y(
     >>> bool((var > 0.1).all())
     True
     """
-    model, _, f = marginals(model, Xs, jitter, chunk_size)
-    mean, var = model.likelihood.predict_mean_and_var(laid_out(model.likelihood, f))
-    return trailing(mean), trailing(var)
+    at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size, **others)
+    return at.gathered(lambda f, _: at.mixture.targets(f))
 
 
 @public_call(SVGP)
@@ -188,8 +207,8 @@ def predict_log_density(
     >>> round(float(-fs.predict_log_density(best, X, Y).mean()), 3)
     -0.163
     """
-    model, Ys, f = marginals(model, Xs, jitter, chunk_size, Ys)
-    return model.likelihood.predict_log_density(Ys, laid_out(model.likelihood, f))
+    at = AtInputs(model, Xs, Ys, jitter=jitter, chunk_size=chunk_size, **others)
+    return at.gathered(lambda f, y: (at.mixture.log_density(y, f),))[0]
 
 
 @public_call(SVGP)
@@ -241,8 +260,8 @@ def predict_cdf(
     >>> fs.predict_cdf(fs.optimal_svgp(sgpr, X, Y), X[:1], Y[:1] + 10.0)
     array([1.])
     """
-    model, Ys, f = marginals(model, Xs, jitter, chunk_size, Ys)
-    return trailing(model.likelihood.predict_cdf(Ys, laid_out(model.likelihood, f)))
+    at = AtInputs(model, Xs, Ys, jitter=jitter, chunk_size=chunk_size, **others)
+    return at.gathered(lambda f, y: (at.mixture.cdf(y, f),))[0]
 
 
 @public_call(SVGP)
@@ -294,11 +313,10 @@ def predict_quantiles(
     (3, 2)
     """
     levels = levels_of(levels)
-    model, _, f = marginals(model, Xs, jitter, chunk_size)
-    f = laid_out(model.likelihood, f)
-    q = model.likelihood.predict_quantiles(levels.ravel().tolist(), f)
-    q = np.ascontiguousarray(q.swapaxes(1, -1), like=q) if q.ndim == 3 else q
-    return q if levels.ndim else q[0]
+    at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size, **others)
+    wanted = levels.ravel().tolist() or [0.5]
+    found = at.gathered(lambda f, _: at.mixture.quantiles(wanted, f))
+    return np.stack(found)[: levels.size] if levels.ndim else found[0]
 
 
 def levels_of(levels) -> np.ndarray:
@@ -355,6 +373,7 @@ def sample_f(
     (3, 40)
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    mean, cov, jitter = joint(model, Xs, jitter)
-    with naming_repeated(check.as_array("Xs", Xs), "Xs"):
-        return joint_samples(mean, cov, jitter, num_samples, rng)
+    at = AtInputs(model, Xs, jitter=jitter, joint=True)
+    samples = at.layer.sample(at.X, num_samples, at.jitter, rng, "Xs")
+    at.checked(total(samples))
+    return samples

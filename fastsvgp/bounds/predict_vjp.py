@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .. import check, kernels
+from .. import check
 from ..records import Marginals
 from ..records.typed import Array, ArrayLike, Record
 from ..runtime import deferred_checks, tuning
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
-from .at_inputs import begin_pass, total, trailing
-from .elbo import SVGP
+from .at_inputs import AtInputs, joined, total, trailing
+from .svgp import SVGP
 
 
 @public_call(SVGP)
@@ -70,8 +70,8 @@ def predict_f_and_vjp(
     >>> mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
     >>> Xs_bar = vjp(np.ones(len(Xs)), 0.5 / np.sqrt(var))
     """
-    layer, model, X, *_ = begin_pass(model, jitter, Xs, need=("inputs",))
-    repeatable = _RepeatablePass(layer, X.copy())
+    at = AtInputs(model, Xs, jitter=jitter, need=("inputs",))
+    model, repeatable = at.model, _RepeatablePass(at)
     f = repeatable.forward()
     check.report_clamped(repeatable.layer.clamped)
     check.result(total(f.var), model)
@@ -93,40 +93,32 @@ class _RepeatablePass:
     ``rows`` caches the residuals of chunks that have not been pulled yet.
     """
 
-    def __init__(self, layer, X):
-        self.layer, self.X = layer, X
-        self.size = max(1, kernels.chunk_numbers(X) // layer.num_inducing)
-        self.starts = range(0, len(X), self.size)
+    def __init__(self, at):
+        self.layer, self.X, self.slices = at.layer, at.X.copy(), at.slices
         self.rows = {}  # by the start of the chunk
-
-    def _run(self, start):
-        return self.layer.forward(self.X[start : start + self.size])
 
     def forward(self):
         """Return the marginals (..., N)."""
         parts = []
-        for start in self.starts:
-            part, rows = self._run(start)
+        for at in self.slices:
+            part, rows = self.layer.forward(self.X[at], at)
             parts.append(part)
             outputs = part.mean.size // part.mean.shape[-1]
             numbers = outputs * self.layer.num_inducing * len(self.X)
             if numbers <= tuning.current.prediction_cache_numbers:
-                self.rows[start] = rows
-        return Marginals(
-            *(
-                np.concatenate([getattr(part, name) for part in parts], axis=-1)
-                for name in ("mean", "var")
-            )
-        )
+                self.rows[at.start] = rows
+        return Marginals(*(joined([getattr(f, name) for f in parts]) for name in ("mean", "var")))
 
     def back(self, f_bar):
         """Return X_bar (N, D) for the cotangents of the marginals."""
         X_bars = []
-        for start in self.starts:
-            rows = self.rows.pop(start, None)
-            bars = (bar[..., start : start + self.size] for bar in (f_bar.mean, f_bar.var))
+        for at in self.slices:
+            rows = self.rows.pop(at.start, None)
+            if rows is None:
+                _, rows = self.layer.forward(self.X[at], at)
+            bars = (bar[..., at] for bar in (f_bar.mean, f_bar.var))
             part = Marginals(*(np.ascontiguousarray(bar, like=bar) for bar in bars))
-            X_bars.append(self.layer.pull(self._run(start)[1] if rows is None else rows, part))
+            X_bars.append(self.layer.pull(rows, part))
         return np.concatenate(X_bars)
 
 

@@ -3,10 +3,11 @@
 from ..posteriors.base import PriorFactor
 from ..records import Marginals
 from .layer_pass import LayerPass
+from .protocol import ALL, LayerProtocol
 
 
-class FixedPriorPass:
-    """The methods of a layer's pass that ``sweep`` calls, with a shared prior.
+class FixedPriorPass(LayerProtocol):
+    """The pass of a layer at a prior that several posteriors share.
 
     cached : list of the cached rows of all chunks, filled by the first pass; None caches nothing
     columns, need : as of ``LayerPass``
@@ -21,23 +22,28 @@ class FixedPriorPass:
     def clamped(self):
         return self.work.clamped
 
-    @property
-    def omits(self):
-        return self.work.omits
+    def of_omitted_variances(self):
+        return self.work.of_omitted_variances() if self.work.omits else 0.0
 
-    def forward(self, X):
+    def kl(self):
+        return self.work.kl()
+
+    def natural_step(self, step_size):
+        return self.work.natural_step(step_size)
+
+    def forward(self, X, rows=ALL):
         covariance, mean = self._model.covariance, self._model.mean
         if self._cached is None or self._at == len(self._cached):
             covariance, inner_rows, _ = covariance.inner(X)
-            rows = self.work.rows(
+            projected = self.work.rows(
                 covariance.Kuf(self._model.inducing, inner_rows), covariance.kff(inner_rows)
             )
             if self._cached is not None:
-                self._cached.append(rows._replace(Kuf=None))
+                self._cached.append(projected._replace(Kuf=None))
         else:
-            rows = self._cached[self._at]
+            projected = self._cached[self._at]
         self._at += 1
-        f, saved = self.work.project_rows(rows, owns=self._cached is None)
+        f, saved = self.work.project_rows(projected, owns=self._cached is None)
         return f if mean is None else Marginals(f.mean + mean(X), f.var), saved
 
     def pull(self, rows, f_bar):
@@ -58,16 +64,23 @@ class SharedLayerPass(LayerPass):
         super().__init__(layer, jitter, columns, need, self.prior, **more)
         self._earlier, self.cached = after.cached if after else [], []
 
-    def forward(self, X):
+    def forward(self, X, rows=ALL):
         if not self.work.shares_rows:
             return super().forward(X)
         owns = bool(self._earlier)
         if owns:
-            inner, rows = self._earlier.pop(0)
+            inner, projected = self._earlier.pop(0)
         else:
             covariance, inner_rows, _ = inner = self.layer.covariance.inner(X)
-            rows = self.work.rows(
+            projected = self.work.rows(
                 covariance.Kuf(self.layer.inducing, inner_rows), covariance.kff(inner_rows)
             )
-            self.cached.append((inner, rows))
-        return self._through(X, inner, rows.Kuf, *self.work.project_rows(rows, owns))
+            self.cached.append((inner, projected))
+        return self._through(X, inner, projected.Kuf, *self.work.project_rows(projected, owns))
+
+    @property
+    def shares_rows(self):
+        return self.work.shares_rows
+
+    def follow(self, model, jitter, columns, need, **quantities):
+        return SharedLayerPass(model, jitter, columns, need, after=self, **quantities)

@@ -19,7 +19,7 @@ from ..likelihoods.gaussian import Gaussian
 from ..posteriors.whitened import Whitened
 from ..posteriors.whitening.small import SMALL
 from ..records import restricted
-from .data_term import chunk_numbers
+from ..runtime import tuning
 
 MOST = 9e7  # M^2 (M + N)
 MOST_NATURAL = 2e7  # the same, for natural steps
@@ -30,15 +30,15 @@ FEATURES = 40  # the most columns whose distances are computed by differences
 STATIONARY = frozenset((RBF, Matern12, Matern32, Matern52))
 
 
-def bound(model, batch, wrt, with_kl, *, jitter, rng, **more):
-    """Compute ``(value, grad)`` of this rank for a checked model and ``Batch``.
+def bound(call, wrt, with_kl):
+    """Compute ``(value, grad)`` of this rank for a checked ``Call``.
 
     Returns None where a pass must do it: for models of another kind, for a Kuu that is not positive
     definite or has no jitter and marginal variances that were clamped, which a pass checks and
     reports, and for fields that do not depend on Kuu, whose gradients alone take less time there.
     """
-    kl = batch.scale.kl if with_kl else 0.0
-    if not _through_Kuu(wrt) or (arguments := _arguments(model, batch, jitter, more, MOST)) is None:
+    model, kl = call.model, call.batch.scale.kl if with_kl else 0.0
+    if not _through_Kuu(wrt) or (arguments := _arguments(call, MOST)) is None:
         return None
     if (found := kernels.whitened_step(*arguments, -kl)) is None:
         return None
@@ -61,6 +61,8 @@ class SmallSums(NamedTuple):
     G: Any
     q: Any
 
+    shares_rows = False
+
     def kl(self):
         return self.divergence
 
@@ -75,36 +77,35 @@ class SmallSums(NamedTuple):
         )
 
 
-def sums(model, batch, *, jitter, rng, natural=False, **more):
-    """Return the ``SmallSums`` of a checked batch; those of a natural step only with ``natural``.
+def sums(call, natural=False):
+    """Return the ``SmallSums`` of a checked ``Call``; those of a natural step with ``natural``.
 
     Returns None where a pass must do it, as ``bound`` does. Ranks have different rows, so some
     could take a pass and others not; their natural steps would be rounded differently, and so all
     ranks take a pass.
     """
-    if natural and not batch.scale.alone:
+    if natural and not call.batch.scale.alone:
         return None
-    most = MOST_NATURAL if natural else MOST
-    if (arguments := _arguments(model, batch, jitter, more, most)) is None:
+    if (arguments := _arguments(call, MOST_NATURAL if natural else MOST)) is None:
         return None
-    if not natural and model.posterior.mean.size > MOST_OF_BOUND:
+    if not natural and call.model.posterior.mean.size > MOST_OF_BOUND:
         return None
     found = kernels.whitened_sums(*arguments, natural)
-    return None if found is None else SmallSums(*found, model.posterior)
+    return None if found is None else SmallSums(*found, call.model.posterior)
 
 
-def _arguments(model, batch, jitter, more, most):
+def _arguments(call, most):
     """Return what describes a small model of this kind to the kernels; else None."""
-    if more or not (_is_plain(model, batch) and _is_small(model, batch, most)):
+    model, batch = call.model, call.batch
+    if call.quantities or not call.jitter or not _is_plain(model, batch):
+        return None
+    if not _is_small(model, batch, most):
         return None
     X, covariance, q = batch.X, model.covariance, model.posterior
-    jitter = check.jitter_amount(jitter, X.dtype)
-    if not jitter:
-        return None
     return (
         (covariance.family, covariance.variance, covariance.lengthscales), model.inducing,
         X, batch.Y, q.mean, q.scale_tril, model.likelihood.variance,
-        jitter, batch.scale.factor(len(X)),
+        call.jitter, batch.scale.factor(len(X)),
     )  # fmt: skip
 
 
@@ -125,8 +126,9 @@ def _is_small(model, batch, most):
     ``MOST`` limits all of them: 0 turns the compiled calls off.
     """
     M, (N, D) = model.posterior.mean.size, batch.X.shape
-    numbers, columns = chunk_numbers(batch.X)
-    if not (0 < N <= max(columns, numbers // M) and D <= FEATURES):
+    now = tuning.current
+    columns = max(now.bound_chunk_columns, now.bound_chunk_numbers // M)
+    if not (0 < N <= columns and D <= FEATURES):
         return False
     size = M * M * (M + N)
     return size < min(most, MOST) and (

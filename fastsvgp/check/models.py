@@ -304,6 +304,16 @@ def random_names(requested, posterior):
             )
 
 
+def natural(function, posterior):
+    """Raise ``TypeError`` if the posterior has no natural steps."""
+    if not posterior.natural_fields:
+        kind, why = type(posterior).__name__, posterior.no_natural_step
+        raise TypeError(
+            f"{function}: a {kind} posterior cannot take natural-gradient steps, because {why};"
+            " train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
+        )
+
+
 def names(wrt: Any, model: Any) -> tuple[str, ...]:
     """Check ``wrt`` and return it as a tuple of dotted paths; ``None`` gives all fields."""
     kind: Any = type(model)

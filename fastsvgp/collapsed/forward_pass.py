@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import kernels
-from ..distributed.data_scale import ALL_ROWS
+from ..check.scale import ALL_ROWS
 from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..posteriors.base import add_to_diagonals, covariance_factor
 from ..records.inducing_sets import naming_repeated

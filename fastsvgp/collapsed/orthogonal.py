@@ -47,9 +47,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, kernels, models
-from ..bounds.elbo import SVGP
+from ..bounds.svgp import SVGP
+from ..check.scale import ALL_ROWS
 from ..covariances import Covariance
 from ..distributed import reduce
+from ..distributed.reduce import on_ranks
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..means import Mean
@@ -103,7 +105,7 @@ def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> flo
     return _evaluate("collapsed_bound", _bound, sgpr, X, Y, lambda: reduce.NUMBER, **options)
 
 
-def _bound(sgpr, X, Y, scale, *, jitter, weights):
+def _bound(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
     value = _State(sgpr, X, Y, jitter, weights, scale).value
     return scale.all_reduce(check.result(value, sgpr))[0]
@@ -121,7 +123,7 @@ def collapsed_bound_and_grad(
     return _evaluate(name, _bound_and_grad, sgpr, X, Y, last, **options)
 
 
-def _bound_and_grad(sgpr, X, Y, scale, *, jitter, weights, wrt=None):
+def _bound_and_grad(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights, wrt=None):
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
     s = _State(sgpr, X, Y, jitter, weights, scale)
@@ -135,7 +137,7 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
     return _evaluate("optimal_svgp", _optimum, sgpr, X, Y, lambda: reduce.NUMBER, **options)
 
 
-def _optimum(sgpr, X, Y, scale, *, jitter, weights):
+def _optimum(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
     s = _State(sgpr, X, Y, jitter, weights, scale)
     fields: list = []
@@ -156,8 +158,10 @@ def _optimum(sgpr, X, Y, scale, *, jitter, weights):
     )
 
 
-def _evaluate(name, function, sgpr, X, Y, last, **options):
+def _evaluate(name, function, sgpr, X, Y, last, group, **options):
     """Call one of these functions; ranks all-reduce G and b, then the ``Packing`` ``last()``."""
+    if group is None:
+        return function(sgpr, X, Y, **options)
 
     def sums():
         M, P = (
@@ -166,7 +170,7 @@ def _evaluate(name, function, sgpr, X, Y, last, **options):
         )
         return [reduce.Packing([("tril", (M, M)), ("real", (M, P))]), last()]
 
-    return reduce.evaluate(name, function, sgpr, X, Y, sums, **options)
+    return on_ranks(name, function, sgpr, X, Y, sums, group, None, options)
 
 
 models.register(

@@ -47,11 +47,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, kernels, models
-from ..bounds.elbo import SVGP
+from ..bounds.svgp import SVGP
 from ..check import weights as weighing
+from ..check.scale import ALL_ROWS
 from ..covariances import Covariance
 from ..distributed import reduce
-from ..distributed.data_scale import ALL_ROWS
+from ..distributed.reduce import on_ranks
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, total, weighted
 from ..means import Mean
@@ -120,13 +121,14 @@ def collapsed_bound(
     >>> round(fs.collapsed_bound(sgpr, X, Y), 3)
     -4.474
     """
-    return reduce.evaluate(
-        "collapsed_bound", _bound, sgpr, X, Y, lambda: [reduce.of_collapsed(sgpr, Y)], group=group,
-        weights=weights, jitter=jitter,
-    )  # fmt: skip
+    options = dict(weights=weights, jitter=jitter)
+    if group is not None:
+        sums = lambda: [reduce.of_collapsed(sgpr, Y)]  # noqa: E731
+        return on_ranks("collapsed_bound", _bound, sgpr, X, Y, sums, group, None, options)
+    return _bound(sgpr, X, Y, **options)
 
 
-def _bound(sgpr, X, Y, scale, *, jitter, weights):
+def _bound(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     return check.result(forward(sgpr, X, Y, jitter, weights, scale, keep=False).value, sgpr)
 
@@ -185,14 +187,15 @@ def collapsed_bound_and_grad(
     >>> grad.inducing.shape
     (6, 1)
     """
-    return reduce.evaluate(
-        "collapsed_bound_and_grad", _bound_and_grad, sgpr, X, Y,
-        lambda: [reduce.of_collapsed(sgpr, Y), reduce.of_gradient(sgpr, wrt)], group=group, wrt=wrt,
-        weights=weights, jitter=jitter,
-    )  # fmt: skip
+    options = dict(weights=weights, jitter=jitter, wrt=wrt)
+    if group is not None:
+        name = "collapsed_bound_and_grad"
+        sums = lambda: [reduce.of_collapsed(sgpr, Y), reduce.of_gradient(sgpr, wrt)]  # noqa: E731
+        return on_ranks(name, _bound_and_grad, sgpr, X, Y, sums, group, None, options)
+    return _bound_and_grad(sgpr, X, Y, **options)
 
 
-def _bound_and_grad(sgpr, X, Y, scale, *, jitter, weights, wrt=None):
+def _bound_and_grad(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights, wrt=None):
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
     s = forward(sgpr, X, Y, jitter, weights, scale)
@@ -238,13 +241,14 @@ def optimal_svgp(
     >>> round(fs.elbo(best, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
     0.0
     """
-    return reduce.evaluate(
-        "optimal_svgp", _optimum, sgpr, X, Y, lambda: [reduce.of_collapsed(sgpr, Y)], group=group,
-        weights=weights, jitter=jitter,
-    )  # fmt: skip
+    options = dict(weights=weights, jitter=jitter)
+    if group is not None:
+        sums = lambda: [reduce.of_collapsed(sgpr, Y)]  # noqa: E731
+        return on_ranks("optimal_svgp", _optimum, sgpr, X, Y, sums, group, None, options)
+    return _optimum(sgpr, X, Y, **options)
 
 
-def _optimum(sgpr, X, Y, scale, *, jitter, weights):
+def _optimum(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     s = forward(sgpr, X, Y, jitter, weights, scale, keep=False)
     mean = kernels.solve_triangular(s.R, s.c, transpose=True)

@@ -19,9 +19,9 @@ from ..runtime.deferred_checks import on_device
 from ..runtime.devices import home_of
 from ..runtime.edge import run as run_as_public
 from . import same_data
-from .data_scale import DataScale, RankScale
 from .packing import NUMBER as NUMBER, Packing
 from .protocol import NUMBERS, Communicator, reported
+from .rank_scale import RankScale
 from .training_group import TrainingGroup
 
 REAL = "real", ()  # a single number in a packing
@@ -52,21 +52,9 @@ def of_collapsed(sgpr, Y):
     return Packing([("real", ()), ("tril", (M, M)), ("real", (M, P)), *[("real", ())] * 2])
 
 
-def of_natural_step(q):
-    """Return the ``Packing`` of the all-reduce of a natural step.
-
-    Its items are the bound, a count, and ``natural_sums_of`` the posterior.
-    """
-    return Packing([REAL, REAL, *natural_sums_of(q)])
-
-
-def natural_sums_of(q):
-    """Return the items of the sums of a natural step: Lam a (P, M), G (P, M, M)."""
-    fields = [np.shape(getattr(q, name)) for name in q.natural_fields]
-    least = min(map(len, fields))
-    M = sum(shape[-1] for shape in fields if len(shape) == least)
-    P = fields[0][0] if least > 1 else 1
-    return [("real", (P, M)), ("tril", (P, M, M))]
+def of_natural_step(model_shapes):
+    """Return the ``Packing`` of each all-reduce of a natural step: the bound, a count, sums."""
+    return [Packing([REAL, REAL, *shapes]) for shapes in model_shapes]
 
 
 NOT_COMPARED = "rng", "draws", "wrt"  # not in the fingerprint: compared elsewhere, or not at all
@@ -86,40 +74,34 @@ class RowPartition(NamedTuple):
 # --- calls with a group ---------------------------------------------------------------------------
 
 
-def evaluate(name, function, model, X, Y, packings, *, group=None, **options):
-    """Call a bound here, or on all ranks of a group.
-
-    The call is ``function(model, X, Y, scale, weights=..., **options)``, with a ``DataScale``.
+def on_ranks(name, function, model, X, Y, sums, group, num_data, options):
+    """Call a bound on all ranks of a group: ``function(model, X, Y, scale, **options)``.
 
     name : name of the public function
-    packings : function without arguments, which returns the ``Packing`` of each all-reduce
-    options : ``num_data``, ``weights`` and ``drawing``, as of ``BoundCall``; ``wrt`` and ``draws``,
-    which are passed to the function unless None; other options of the function, including ``rng``
-    if it takes one
+    sums : function without arguments, which returns the ``Packing`` of each all-reduce
+    num_data : as of the public function; None if it has no such option
+    options : all other options of the function; ``wrt`` and ``draws`` are left out if None
     """
-    call = BoundCall.of(name, function, model, options)
-    if group is None:
-        scale = DataScale(call.num_data)
-        return function(model, X, Y, scale, weights=call.weights, **call.options)
+    call = BoundCall.of(name, function, model, num_data, options)
     if isinstance(group, TrainingGroup):
         return group.call(
-            lambda: (packings(), home_of(model)), lambda share: call.placed(share, group, X, Y)
+            lambda: (sums(), home_of(model)), lambda share: call.placed(share, group, X, Y)
         )
     communicator = Communicator.of(group)  # refuses a group in a training
-    counts = group.rows == "own" and (call.num_data is not None or call.drawing)
+    counts = group.rows == "own" and (num_data is not None or call.drawing)
     first = [Packing([("real", (communicator.size,))])] if counts else []
     return communicator.call(
         lambda: call.facts() | _of_data(group, X, Y, call.weights) | call.more_facts(counts),
-        lambda: (first + packings(), home_of(model)),
+        lambda: (first + sums(), home_of(model)),
         lambda share: call.shared_out(share, group, X, Y, counts),
     )
 
 
 class BoundCall(NamedTuple):
-    """One call of a bound, here or on one rank of a group.
+    """One call of a bound on one rank of a group.
 
     drawing : whether the function draws numbers for each row, which ``draws`` do not give
-    options : all other options of the function
+    options : the options of the function besides ``weights``
     """
 
     name: str
@@ -131,15 +113,15 @@ class BoundCall(NamedTuple):
     options: dict[str, Any]
 
     @classmethod
-    def of(cls, name, function, model, options):
+    def of(cls, name, function, model, num_data, options):
         """Make a call; ``wrt`` and ``draws`` are left out if None."""
         options = {
             key: value
             for key, value in options.items()
             if value is not None or key not in ("wrt", "draws")
         }
-        num_data, weights = options.pop("num_data", None), options.pop("weights", None)
-        drawing = options.pop("drawing", False) and "draws" not in options
+        weights = options.pop("weights", None)
+        drawing = getattr(model, "draws_rows", False) and "draws" not in options
         return cls(name, function, model, num_data, weights, drawing, options)
 
     @property

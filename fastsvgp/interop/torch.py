@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from ..bounds.elbo import SVGP as SVGPModel, elbo, elbo_and_grad
-from ..bounds.model_kinds import kind_of
+from ..bounds.elbo import elbo, elbo_and_grad
 from ..bounds.predict import predict_f
 from ..bounds.predict_vjp import predict_f_and_vjp
+from ..bounds.protocol import kind_of
+from ..bounds.svgp import SVGP as SVGPModel
 from ..errors import MOST_NAMES
 from ..latents.model import MultiGP as MultiGPModel
 from ..optim.flat import Unravel

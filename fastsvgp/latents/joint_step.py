@@ -22,9 +22,7 @@ and (L M)^2 numbers for R.
 import numpy as np
 
 from .. import kernels
-from ..bounds.posterior_passes import layer_pass
 from ..posteriors.gaussian_factor import GaussianFactor
-from ..records import Marginals
 from ..runtime import tuning
 from .latent_pass import LatentPass
 from .mixing import Mixing
@@ -146,50 +144,3 @@ class JointPass(LatentPass):
         if step_size != 1:
             precision += (1 - step_size) * kernels.cholesky_inverse(work.trils[p])
         return precision
-
-
-class TurnPass:
-    """The pass of one layer, at the cached marginals of the others.
-
-    ``sweep`` calls it as a ``LayerPass``, for the chunks of a batch in order.
-
-    whole : LatentPass, for the mixing and the mean
-    number : int, of the layer
-    g : Marginals of all latent functions at the whole batch
-    """
-
-    def __init__(self, whole, number, g, jitter, columns, more):
-        self._whole, self._g, self._at = whole, g, 0
-        self._span, self._axes = whole.spans[number], whole.axes[number]
-        layer = layers_of(whole.model)[number]
-        with naming_latent(number):
-            self.layer = layer_pass(layer, jitter, columns, ("natural_step",), **more)
-        self.num_inducing = self.layer.num_inducing
-
-    @property
-    def clamped(self):
-        return self.layer.clamped
-
-    def forward(self, X):
-        own, rows = self.layer.forward(X)
-        at = slice(self._at, self._at + len(X))
-        self._at += len(X)
-        g = Marginals(*(part[:, at].copy() for part in (self._g.mean, self._g.var)))
-        g.mean[self._span], g.var[self._span] = own.mean, own.var
-        return self._whole.mixed(g, X), (rows, g, len(X))
-
-    def pull(self, rows, f_bar):
-        own, g, N = rows
-        bar = Marginals(f_bar.mean.reshape(-1, N), f_bar.var.reshape(-1, N))
-        _, bar = self._whole.mixing.pull(bar, g, need=False)
-        parts = (part[self._span].reshape(*self._axes, N) for part in (bar.mean, bar.var))
-        self.layer.pull(own, Marginals(*parts))
-
-    def kl(self):
-        return self.layer.kl()
-
-    def natural_sums(self):
-        return self.layer.natural_sums()
-
-    def natural_step(self, step_size):
-        return self.layer.natural_step(step_size)

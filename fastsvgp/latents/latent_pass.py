@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..bounds.layer_pass import MEANS, LayerBars
+from ..bounds.layer_pass import MEANS, LayerBars, joint_samples
 from ..bounds.posterior_passes import layer_pass
+from ..bounds.protocol import ALL, LayerProtocol
 from ..errors import NotPositiveDefinite
 from ..posteriors.base import Joint
 from ..records import Marginals, plus, replace, tree_map
+from ..records.inducing_sets import naming_repeated
 from .mixing import Mixing, no_gradient
 from .model import axes_of, layers_of, naming_latent, number_of, sharing
 
@@ -45,7 +47,7 @@ class LatentBars(NamedTuple):
     inducing: Any
 
 
-class LatentPass:
+class LatentPass(LayerProtocol):
     """A forward and backward pass with the methods of a ``LayerPass``.
 
     Parameters
@@ -99,7 +101,7 @@ class LatentPass:
     def clamped(self):
         return sum(work.clamped for work in self.passes)
 
-    def forward(self, X):
+    def forward(self, X, rows=ALL):
         """Return ``(Marginals, Rows)`` at a chunk of rows X (N, D): f (J, N), (N,) if J is 1."""
         g, parts = self.latents(X)
         return self.mixed(g, X), Rows(X, g, parts)
@@ -125,7 +127,7 @@ class LatentPass:
         shape = *axes_of(self.model, len(f.mean)), len(X)
         return Marginals(f.mean.reshape(shape), f.var.reshape(shape))
 
-    def means(self, X):
+    def means(self, X, rows=ALL):
         """Return the means of ``forward`` alone."""
         g = _stacked([work.means(X).reshape(-1, len(X)) for work in self.passes])
         if self.hidden:
@@ -168,6 +170,19 @@ class LatentPass:
         mean, cov = self.of_values(g.mean, X), self.mixing.of_covariances(g.cov)
         axes = axes_of(self.model, len(mean))
         return Joint(mean.reshape(*axes, len(X)), cov.reshape(*axes, len(X), len(X)))
+
+    def across_outputs(self, X):
+        """Return W diag(var g) W' at each row: the latent functions are independent under q."""
+        g, _ = self.latents(X)
+        return self.mixed(g, X).mean, self.mixing.over_functions(g.var)
+
+    def sample(self, X, num_samples, jitter, rng, name=None):
+        """Draw the latent functions and mix them, so that they depend on each other as under q."""
+        mean, cov = self.joint_latents(X)
+        with naming_repeated(X if name else None, name), self.naming_function():
+            draws = joint_samples(mean, cov, jitter, num_samples, rng)  # (S, N, L)
+        samples = self.of_draws(draws, X)
+        return samples if axes_of(self.model, samples.shape[-1]) else samples[..., 0]
 
     def of_values(self, g, X):
         """Return mixing g + mean(X), for values g (L, N)."""

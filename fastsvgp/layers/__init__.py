@@ -1,3 +1,3 @@
 """Deep Gaussian processes: layers with any posterior (Salimbeni and Deisenroth 2017)."""
 
-from . import bound, predict  # noqa: F401, registers the functions of a DeepGP
+from . import bound  # noqa: F401, registers the functions of a DeepGP

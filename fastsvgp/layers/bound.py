@@ -1,4 +1,4 @@
-"""Doubly stochastic evidence lower bound of a deep GP, and its gradient.
+"""Doubly stochastic evidence lower bound of a deep GP, and its predictions: those of a ``Chain``.
 
     sum over data and S draws of E_q(f) log p(y | f) / S, at the last layer's marginals given the
     draws of those below, minus sum over layers of KL[q(u) || p(u)]
@@ -6,247 +6,121 @@
 For given draws it is an ordinary function of the parameters, and the gradient is exact for the
 value. Over draws it is an unbiased estimate of the bound of Salimbeni and Deisenroth (2017), eq.
 (17).
+
+Predictions are mixtures of S Gaussians with equal weights: given the draws of the hidden layers,
+the last layer is Gaussian at each row. Their draws are quasi-random points of N(0, I) over the
+outputs of all hidden layers, the same for every row, so a row's prediction depends on that row
+alone.
 """
 
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from .. import check, models
-from ..bounds.data_term import Part, chunk_numbers, less_kl
-from ..bounds.gradient_sums import scaled
-from ..check import weights as weighing
-from ..distributed import reduce
-from ..distributed.data_scale import DataScale
-from ..likelihoods.layout import laid_out, stacked
-from ..records import plus, restricted, tree_map
+from ..bounds import elbo, predict  # noqa: F401, what they register is shared
+from ..bounds.protocol import KINDS, ModelKind, Turn
+from ..bounds.svgp import SVGP
+from ..records import replace
 from .chain_pass import Chain
-from .draws import hidden_draws, num_draws
-from .layer import DeepGP, checked
+from .draws import hidden_draws, hidden_points
+from .layer import DeepGP, check_parts, checked
+
+NOT_OF_LAST = (
+    "the last layer of this DeepGP is ParallelLayers, which take no natural steps here; use a"
+    " Layer, or train it with a first-order optimiser (fastsvgp.adam)"
+)
 
 
-def elbo(
-    model,
-    X,
-    Y,
-    *,
-    num_data=None,
-    jitter=None,
-    rng=None,
-    weights=None,
-    group=None,
-    draws=None,
-    num_samples=2,
-):
-    """Evaluate the bound as for an SVGP, at draws of the hidden layers.
+@dataclass(frozen=True)
+class OfDraws:
+    """Options of a bound of a ``DeepGP``.
 
-    ``draws`` is a tuple of one array (S, B, P) per hidden layer, of standard normal numbers. By
-    default ``num_samples`` per row are drawn with ``rng``; for even numbers the second half is the
-    negative of the first. With a ``group``, given draws belong to the rows of this rank. Draws that
-    are made are those that one process makes for all rows, in the order of the ranks.
-
-    The flops of an SVGP's value per layer, with S B rows in all layers but the first.
+    Parameters
+    ----------
+    draws : tuple of arrays (S, B, P)
+        Standard normal numbers for each hidden layer. Default: new ones.
+    num_samples : int
+        S, draws per row. For even S the second half is the negative of the first.
     """
-    return reduce.evaluate(
-        "elbo",
-        bound_of,
-        model,
-        X,
-        Y,
-        lambda: [reduce.NUMBER],
-        group=group,
-        drawing=True,
-        num_data=num_data,
-        weights=weights,
-        draws=draws,
-        jitter=jitter,
-        rng=rng,
-        num_samples=num_samples,
-    )
 
-
-class Settings(NamedTuple):
-    """Arguments of a bound of a deep GP besides the model, the data and their scale."""
-
-    weights: Any
-    jitter: Any
-    rng: Any
-    draws: Any = None
+    draws: Sequence[Any] | None = None
     num_samples: int = 2
 
 
-class Batch(NamedTuple):
-    """Checked arguments of a bound, with the draws of the hidden layers."""
+@dataclass(frozen=True)
+class OfPoints:
+    """Options of predictions of a ``DeepGP``.
 
-    model: Any
-    X: Any
-    Y: Any
-    weights: Any
-    draws: Any
-    scale: Any
-    rng: Any
-    jitter: float
-
-    @classmethod
-    def of(cls, model, X, Y, scale, settings):
-        """Check and cast the arguments, and make the draws that are not given."""
-        model, X, Y, weights, dtype = weighing.svgp(model, X, Y, settings.weights, checked)
-        draws = hidden_draws(
-            model, X, settings.draws, settings.num_samples, settings.rng, scale.partition
-        )
-        jitter = check.jitter_amount(settings.jitter, dtype)
-        return cls(model, X, Y, weights, draws, scale, settings.rng, jitter)
-
-    def chain(self, need=(), top=()):
-        """Begin a ``Chain`` whose rows will be pulled back."""
-        samples = num_draws(self.draws)
-        return Chain(self.model, self.jitter, len(self.X), samples, need, top)
-
-
-def bound_of(model, X, Y, scale, **settings):
-    """Evaluate ``elbo`` with a ``DataScale`` and ``Settings``."""
-    batch = Batch.of(model, X, Y, scale, Settings(**settings))
-    chain = Chain(batch.model, batch.jitter)
-    data = sum(part.ell for part in sweep(batch, chain, need=False))
-    return scale.all_reduce(check.result(less_kl(data, chain, scale), batch.model))[0]
-
-
-def elbo_and_grad(
-    model,
-    X,
-    Y,
-    *,
-    num_data=None,
-    jitter=None,
-    rng=None,
-    weights=None,
-    wrt=None,
-    inputs=False,
-    group=None,
-    draws=None,
-    num_samples=2,
-):
-    """Evaluate as for an SVGP: ``elbo`` at these draws, and the exact gradient of that number.
-
-    ``wrt`` names fields such as "layers.1.covariance" or "layers.0.posterior.mean". Layers below
-    all named fields only run forward. With n rows in a layer, min((3 P + 3) M^2 n + 4/3 M^3, (3 P +
-    2) M^2 n + (4/3 + 2 P) M^3) flops for a ``Whitened`` one of P outputs, and 3 M^2 n + 2 M^3 for a
-    ``LikelihoodForm`` with any P; about 4 P (M^2 + M n) numbers.
+    Parameters
+    ----------
+    num_samples : int
+        S, a power of two: number of quasi-random points, common to all rows.
+    rng : int, numpy.random.Generator or None
+        Of the points: the same for the same seed, and for None.
     """
-    return reduce.evaluate(
-        "elbo_and_grad",
-        _value_and_grad,
-        model,
-        X,
-        Y,
-        lambda: [reduce.of_gradient(model, wrt)],
-        group=group,
-        wrt=wrt,
-        drawing=True,
-        num_data=num_data,
-        weights=weights,
-        draws=draws,
-        jitter=jitter,
-        rng=rng,
-        inputs=inputs,
-        num_samples=num_samples,
-    )
+
+    num_samples: int = 32
+    rng: Any = None
 
 
-def data_term_and_grad(
-    model,
-    X,
-    Y,
-    *,
-    num_data=None,
-    jitter=None,
-    rng=None,
-    weights=None,
-    wrt=None,
-    inputs=False,
-    draws=None,
-    num_samples=2,
-):
-    """Evaluate as for an SVGP, at draws as in ``elbo``.
+class OfDeepGP(ModelKind):
+    """The bound of a ``DeepGP``."""
 
-    Data terms of shards add up if their draws are those of their rows.
-    """
-    settings = Settings(weights, jitter, rng, draws, num_samples)._asdict()
-    scale = DataScale(num_data)
-    return _value_and_grad(model, X, Y, scale, wrt=wrt, inputs=inputs, with_kl=False, **settings)
+    checked = staticmethod(checked)
 
+    def quantities(self, model, X, dtype, rng, options, partition=None):
+        if X is None:
+            return {}
+        given = OfDraws(**options)
+        draws = hidden_draws(model, X, given.draws, given.num_samples, rng, partition)
+        return {"draws": draws}
 
-def kl_term_and_grad(model, *, jitter=None, wrt=None):
-    """Evaluate as for an SVGP: the sum of the KL terms of the layers, which needs no draws."""
-    model, _, _, dtype = checked(model)
-    wrt = check.names(wrt, model)
-    chain = Chain(model, check.jitter_amount(jitter, dtype), need=wrt)
-    kl = chain.kl()
-    grad = DeepGP(chain.finish(1.0), tree_map(np.zeros_like, model.likelihood))
-    return check.result(kl, model), restricted(grad, wrt)
+    def points(self, model, X, options):
+        given = OfPoints(**options)
+        return {"draws": hidden_points(model, X, given.num_samples, given.rng)}
 
+    def begin(self, model, jitter, columns=0, need=(), draws=()):
+        return Chain(model, jitter, columns, need, draws)
 
-def _value_and_grad(model, X, Y, scale, *, wrt=None, inputs=False, with_kl=True, **settings):
-    """Return ``(value, gradient)``, and the cotangent of X if ``inputs``; takes ``Settings``."""
-    inputs = check.flag("inputs", inputs)
-    batch = Batch.of(model, X, Y, scale, Settings(**settings))
-    wrt = check.names(wrt, batch.model)
-    chain = batch.chain((*wrt, "inputs") if inputs else wrt)
-    data, likelihood_bar, X_bars = 0.0, None, []
-    for part in sweep(batch, chain):
-        data += part.ell
-        likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
-        X_bars.append(chain.pull(part.rows, part.f_bar))
-        del part  # the next part reuses its memory
-    if with_kl:
-        data = less_kl(data, chain, scale)
-    grad = restricted(DeepGP(chain.finish(-scale.kl if with_kl else 0.0), likelihood_bar), wrt)
-    value, grad = scale.all_reduce_gradient(check.result(data, batch.model, leave=True), grad)
-    if not inputs:
-        return value, grad
-    return value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)
+    def gradient(self, model, bars, likelihood_bar):
+        return DeepGP(bars, likelihood_bar)
+
+    def check_natural(self, function, model):
+        check_parts(model)
+        if not hasattr(model.layers[-1], "posterior"):
+            raise TypeError(f"{function}: {NOT_OF_LAST}")
+        check.natural(function, model.layers[-1].posterior)
+
+    def natural_shapes(self, model):
+        q = getattr(model.layers[-1], "posterior", None)  # every rank refuses ParallelLayers
+        return [[]] if q is None else [q.natural_shapes()]
+
+    def turns(self, call, shares=False):
+        """Yield a step of the last layer, which is an SVGP on the draws of the layers below.
+
+        So a step of 1 on all data with Gaussian noise reaches its optimum given them.
+        """
+        model = call.model
+        *below, last = model.layers
+
+        def placed(posterior):
+            return replace(model, layers=(*below, replace(last, posterior=posterior)))
+
+        yield Turn(call.begin(self, ("natural_step",)), placed)
 
 
-def sweep(batch, chain, need=True):
-    """Yield the chunks of a batch after the layers and the likelihood.
-
-    Without ``need`` there are no cotangents.
-    """
-    X, draws, weights, S = batch.X, batch.draws, batch.weights, num_draws(batch.draws)
-    factor, likelihood = batch.scale.factor(len(X)) / S, batch.model.likelihood
-    for rows in runs(len(X), S, chain, X):
-        f, residuals = chain.forward(X[rows], [eps[:, rows] for eps in draws])
-        y = repeated(batch.Y[..., rows], S)
-        w = {} if weights is None else {"weights": repeated(weights[..., rows], S)}
-        read = laid_out(likelihood, f)
-        ell, f_bar, likelihood_bar = scaled(
-            factor, *likelihood.expected_log_prob(y, read, batch.rng, need=need, **w)
-        )
-        yield Part(f, residuals, ell, stacked(likelihood, f_bar), likelihood_bar)
-        del f, residuals, read, f_bar, likelihood_bar
-    check.report_clamped(chain.clamped)
-
-
-def runs(B, S, chain, home):
-    """Return slices of B rows with S draws each: equal chunks, cache-sized if that is faster.
-
-    The last chunk can be shorter.
-    """
-    numbers, columns = chunk_numbers(home)
-    count = max(1, *(round(S * B * each / max(columns, numbers // M)) for M, each in chain.sizes))
-    size = -(-B // count)
-    return (slice(start, start + size) for start in range(0, B, size))
-
-
-def repeated(Y, S):
-    """Repeat targets or weights (..., B) for each of S draws: (..., S B)."""
-    return np.concatenate([Y] * S, axis=-1) if S > 1 else np.ascontiguousarray(Y, like=Y)
-
-
-models.register(
+KINDS[DeepGP] = OfDeepGP()
+models.share(DeepGP, SVGP, "elbo", "elbo_and_grad", "data_term_and_grad", options=OfDraws)
+models.share(DeepGP, SVGP, "kl_term_and_grad", options=models.NoOptions)
+models.share(DeepGP, SVGP, "sample_f")
+models.share(
     DeepGP,
-    elbo=elbo,
-    elbo_and_grad=elbo_and_grad,
-    data_term_and_grad=data_term_and_grad,
-    kl_term_and_grad=kl_term_and_grad,
+    SVGP,
+    "predict_f",
+    "predict_y",
+    "predict_log_density",
+    "predict_cdf",
+    "predict_quantiles",
+    options=OfPoints,
 )

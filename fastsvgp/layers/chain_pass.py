@@ -23,7 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..bounds.layer_pass import MEANS
+from ..bounds.protocol import ALL, LayerProtocol
 from ..records import Marginals, plus, replace
+from .draws import num_draws
 from .layer import naming_layer
 
 
@@ -36,7 +39,7 @@ class Hidden(NamedTuple):
     mixed: Any  # the draws g and the inputs of a layer that maps its draws; else None
 
 
-class Chain:
+class Chain(LayerProtocol):
     """Pass through all layers.
 
     Parameters
@@ -46,18 +49,17 @@ class Chain:
     jitter : float
     columns : int
         Number of rows that will be pulled back.
-    samples : int
-        Draws per row.
     need : tuple of str
-        Dotted names of the model's fields to differentiate; "inputs" for the cotangents of X.
-    top : tuple of str
-        Further requests to the pass of the last layer.
+        Dotted names of the model's fields to differentiate; "inputs" for the cotangents of X;
+        "natural_step" and ``MEANS``, of the last layer.
+    draws : tuple of arrays
+        (S, B, P) for each hidden layer, for the B rows of the call.
     """
 
-    def __init__(self, model, jitter, columns=0, samples=1, need=(), top=()):
-        self.model = model
+    def __init__(self, model, jitter, columns=0, need=(), draws=()):
+        self.model, self._draws, self.samples = model, draws, num_draws(draws)
         own = [_own(need, number, layer) for number, layer in enumerate(model.layers)]
-        own[-1] += top
+        own[-1] += tuple(name for name in need if name in ("natural_step", MEANS))
         wanted = [0] if "inputs" in need else [number for number, names in enumerate(own) if names]
         self._lowest = wanted[0] if wanted else len(own)  # the lowest layer that is differentiated
         self.passes = []
@@ -65,7 +67,7 @@ class Chain:
             inputs = ("inputs",) if number > self._lowest or "inputs" in need else ()
             below = number < len(model.layers) - 1 and hasattr(layer, "draws_each")
             more = {"hidden": True} if below else {}
-            rows = columns * (samples if number else 1)
+            rows = columns * (self.samples if number else 1)
             with naming_layer(number):
                 self.passes.append(layer.start(jitter, rows, own[number] + inputs, **more))
 
@@ -75,32 +77,41 @@ class Chain:
 
     @property
     def sizes(self):
-        """Rows and columns of Kuf per row of X, for each layer."""
-        return [
-            (work.num_inducing, layer.rows_each)
-            for work, layer in zip(self.passes, self.model.layers, strict=True)
-        ]
+        return [size for work in self.passes for size in work.sizes]
 
-    def forward(self, X, draws):
-        """Return the last layer's ``Marginals`` (..., S B) and the residuals.
+    def forward(self, X, rows=ALL):
+        """Return the last layer's ``Marginals`` (..., S N) at some rows, and the residuals."""
+        X, residuals = self._hidden(X, rows)
+        f, last = self.passes[-1].forward(X)
+        return f, [*residuals, last if self._lowest < len(self.passes) else None]
 
-        ``X`` (B, D) is a chunk of rows, ``draws`` hold (S, B, P) per hidden layer.
-        """
-        X, residuals = self._hidden(X, draws)
-        f, rows = self.passes[-1].forward(X)
-        return f, [*residuals, rows if self._lowest < len(self.passes) else None]
+    def means(self, X, rows=ALL):
+        """Return the means of ``forward`` alone: hidden layers need variances for their draws."""
+        return self.passes[-1].means(self._hidden(X, rows)[0])
 
-    def means(self, X, draws):
-        """Return the means of ``forward`` alone, for ``top=(MEANS,)``."""
-        return self.passes[-1].means(self._hidden(X, draws)[0])
+    def joint(self, X):
+        raise ValueError(
+            "predict_f: the outputs of a deep GP at several inputs are not jointly Gaussian: leave"
+            " `full_cov` out; sample_f(model, Xs) draws whole functions"
+        )
 
-    def _hidden(self, X, draws):
-        """Return the inputs (S B, D) of the last layer, and the residuals of the others."""
+    def sample(self, X, num_samples, jitter, rng, name=None):
+        """Draw whole functions, layer by layer: outputs at all X jointly, given those below."""
+        with naming_layer(0):
+            samples = self.passes[0].sample(X, num_samples, jitter, rng, name)
+        for number, work in enumerate(self.passes[1:], start=1):
+            with naming_layer(number):
+                each = [work.sample(one, 1, jitter, rng) for one in samples]
+            samples = np.concatenate(each)
+        return samples
+
+    def _hidden(self, X, rows):
+        """Return the inputs (S N, D) of the last layer, and the residuals of the others."""
         residuals = []
-        for number, eps in enumerate(draws):
-            work = self.passes[number]
+        for number, draws in enumerate(self._draws):
+            work, eps = self.passes[number], draws[:, rows]
             before = work.clamped
-            f, rows = work.forward(X)
+            f, saved = work.forward(X)
             mean, root = (
                 moment.T.reshape(-1, *eps.shape[1:]) for moment in (f.mean, np.sqrt(f.var))
             )
@@ -111,7 +122,7 @@ class Chain:
                 mixed, h = (h, X), work.of_draws(h, X)
             if number >= self._lowest:
                 half = self._half(work, before, X, f.var, root)
-                residuals.append(Hidden(rows, eps, half, mixed))
+                residuals.append(Hidden(saved, eps, half, mixed))
             else:
                 residuals.append(None)
             X = h.reshape(-1, h.shape[-1])
@@ -152,6 +163,14 @@ class Chain:
             own = Marginals(_outputs_first(bar), _outputs_first(root_bar))
             bar = plus(work.pull(saved.rows, own), X_bar)
         return bar
+
+    def natural_sums(self):
+        """Return the natural sums of the last layer."""
+        return self.passes[-1].natural_sums()
+
+    def natural_step(self, step_size):
+        """Return the posterior of the last layer after a natural step."""
+        return self.passes[-1].natural_step(step_size)
 
     def kl(self):
         """Return the sum of the layers' KL[q(u) || p(u)]."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..bounds.posterior_passes import layer_pass
+from ..bounds.protocol import ALL, LayerProtocol
 from ..covariances import Covariance
 from ..covariances.base import refuse_codes
 from ..covariances.convolutional_sums import num_windows
@@ -112,7 +113,7 @@ class ConvolutionalLayer(OnPatches):
         return PatchPass(self, jitter, columns, need, **more)
 
 
-class PatchPass:
+class PatchPass(LayerProtocol):
     """Pass through a ``ConvolutionalLayer``: a ``LayerPass`` on patches, from images to images.
 
     Arguments as in ``LayerPass``.
@@ -130,8 +131,8 @@ class PatchPass:
             setattr(self, name, getattr(self._of_patches, name))
 
     @property
-    def num_inducing(self):
-        return self._of_patches.num_inducing
+    def sizes(self):
+        return [(self._of_patches.num_inducing, self._each)]
 
     @property
     def clamped(self):
@@ -142,17 +143,17 @@ class PatchPass:
         patches = kernels.gather_patches(X, self._geometry)
         return patches.reshape(-1, patches.shape[-1])
 
-    def forward(self, X):
+    def forward(self, X, rows=ALL):
         """Return ``(Marginals, residuals)`` of the outputs (R S P, N) for images X (N, H W C)."""
         patches = self._patches(X)
         patches, which = merged(patches) if self._merging else (patches, None)
-        f, rows = self._of_patches.forward(patches)
+        f, saved = self._of_patches.forward(patches)
         return Marginals(*(self._image(moment, which, len(X)) for moment in (f.mean, f.var))), (
-            rows,
+            saved,
             which,
         )
 
-    def means(self, X):
+    def means(self, X, rows=ALL):
         """As in a ``LayerPass``."""
         patches, which = merged(self._patches(X))
         return self._image(self._of_patches.means(patches), which, len(X))
@@ -194,6 +195,10 @@ class PatchPass:
         """As in a ``LayerPass``: an array that broadcasts to (R S P, N)."""
         by_patch = self._of_patches.floor(self._patches(X)).reshape(len(X), -1)
         return np.repeat(by_patch.T, self._channels, axis=0)
+
+    def sample(self, X, num_samples, jitter, rng, name=None):
+        samples = self._of_patches.sample(self._patches(X), num_samples, jitter, rng, name)
+        return samples.reshape(num_samples, len(X), -1)
 
     def joint(self, X):
         """Return the ``Joint`` moments (P, N R S) of the functions at all patches of X."""

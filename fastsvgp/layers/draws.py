@@ -2,11 +2,15 @@
 
 import numpy as np
 
-from .. import check
+from .. import check, kernels
 from ..runtime.dispatch import one_device
 from .layer import widths
 
 RUN = 4096  # rows that are drawn at a time if only some are kept
+
+
+class Draws(tuple):
+    """Arrays (S, B, P) of the hidden layers, checked, for the rows of this process."""
 
 
 def hidden_draws(model, X, draws, num_samples, rng, partition=None):
@@ -21,15 +25,32 @@ def hidden_draws(model, X, draws, num_samples, rng, partition=None):
     those of one process: each rank makes the draws of all rows and keeps its own.
     """
     sizes = widths(model.layers)
+    if isinstance(draws, Draws):
+        return draws
     if draws is not None:
         if partition is None or partition.own:
-            return _given(draws, sizes, X, len(X))
-        return tuple(one[:, partition.rows] for one in _given(draws, sizes, X, partition.count))
+            return Draws(_given(draws, sizes, X, len(X)))
+        return Draws(one[:, partition.rows] for one in _given(draws, sizes, X, partition.count))
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    return tuple(
+    return Draws(
         np.asarray(_normal(rng, num_samples, len(X), P, partition).astype(X.dtype), like=X)
         for P in sizes
     )
+
+
+def hidden_points(model, X, num_samples, rng):
+    """Return quasi-random points as arrays (S, B, P) per hidden layer, the same for all rows."""
+    S = check.whole("num_samples", num_samples, 2)
+    if S & (S - 1):
+        raise ValueError(
+            f"`num_samples` must be a power of two, for quasi-random points, got {num_samples}"
+        )
+    sizes = widths(model.layers)
+    if not sizes:
+        return Draws()
+    points = kernels.normal_points(sum(sizes), S, rng, like=X).astype(X.dtype)
+    each = np.split(points, np.cumsum(sizes)[:-1].tolist(), axis=1)
+    return Draws(np.broadcast_to(z[:, None], (S, len(X), z.shape[1])) for z in each)
 
 
 def _normal(rng, S, B, P, partition):

@@ -104,6 +104,8 @@ class DeepGP:
     layers: tuple[Layer | ConvolutionalLayer | Record, ...]
     likelihood: Likelihood
 
+    draws_rows = True  # a bound draws numbers for each row
+
     @property
     def posterior_paths(self):
         """The dotted paths of the posteriors."""
@@ -146,7 +148,7 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
 
     ``check.svgp`` does the same for an SVGP.
     """
-    _check_parts(model)
+    check_parts(model)
     if type(X) is not np.ndarray:
         deferred_checks.defer(X, *(value for _, _, value in leaves(model)))
     arrays = []
@@ -198,7 +200,7 @@ def _seeing_inputs(first):
             yield f"layers.0.latents.{number}.inducing", layer
 
 
-def _check_parts(model):
+def check_parts(model):
     layers = model.layers
     if not isinstance(layers, tuple) or not layers:
         came = f"a {type(layers).__name__}" + (

@@ -4,7 +4,7 @@ from typing import Unpack
 
 from .. import check, models
 from ..bounds.at_inputs import total
-from ..bounds.elbo import SVGP
+from ..bounds.svgp import SVGP
 from ..latents.model import (
     MultiGP,
     axes_of,

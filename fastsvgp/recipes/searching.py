@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from .. import check
-from ..bounds.elbo import SVGP
+from ..bounds.svgp import SVGP
 from ..covariances import Covariance
 from ..errors import refuse_unknown
 from ..initialise import (

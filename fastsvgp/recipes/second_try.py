@@ -8,7 +8,7 @@ import logging
 
 import numpy as np
 
-from ..bounds.elbo import SVGP
+from ..bounds.svgp import SVGP
 from ..collapsed.sgpr import SGPR
 from ..initialise import unique_rows
 from ..likelihoods import Gaussian

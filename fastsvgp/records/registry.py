@@ -90,7 +90,7 @@ OURS = {
     "RobustMax": "likelihoods.multiclass",
     "Rounds": "train.steps.em",
     "SGPR": "collapsed.sgpr",
-    "SVGP": "bounds.elbo",
+    "SVGP": "bounds.svgp",
     "SavedSearch": "recipes.model_search.saved_stages",
     "SavedStage": "recipes.model_search.saved_stages",
     "SiteSVGP": "sites.site_svgp",

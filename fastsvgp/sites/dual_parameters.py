@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels
-from ..bounds.data_term import sweep
-from ..bounds.elbo import SVGP
 from ..bounds.posterior_passes import layer_pass
-from ..distributed.data_scale import ALL_ROWS
+from ..bounds.relay import Batch, sweep
+from ..bounds.svgp import SVGP
 from ..likelihoods.layout import laid_out
 from ..posteriors.base import covariance_factor
 from ..posteriors.dual_sites import DualTying
@@ -171,7 +170,7 @@ def leave_one_out(
 def _sites(model, X, Y, jitter, rng):
     """Return ``(Sites, marginals with the mean function, the data term)``."""
     layer = layer_pass(model, jitter, len(X))
-    parts = [(part.ell, part.f, part.f_bar) for part in sweep(model, layer, X, Y, ALL_ROWS, rng)]
+    parts = [(part.ell, part.f, part.f_bar) for part in sweep(model, layer, Batch(X, Y, rng=rng))]
     total = sum(ell for ell, _, _ in parts)
     mean, var, a, b = (
         np.concatenate([getattr(p[i], name) for p in parts], -1)

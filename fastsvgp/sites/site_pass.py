@@ -138,7 +138,7 @@ class InducingSites:
         self._of_rows, self._num_updates = [], 0
 
     def layer(self, rows):
-        """Return a pass for ``sweep`` at some rows or ``slice(None)``; its ``work`` has ``kl``."""
+        """Return a pass for ``sweep`` at some rows or ``slice(None)``."""
         whole = isinstance(rows, slice)
         numbers = self.X.shape[0] * len(self._prior.Kuu)
         if whole and numbers > tuning.current.cached_projection_numbers:

@@ -37,10 +37,9 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.convert import check_kind, from_state
-from ..bounds.data_term import sweep
-from ..bounds.elbo import SVGP
+from ..bounds.relay import Batch, sweep
+from ..bounds.svgp import SVGP
 from ..covariances import Covariance
-from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods import Likelihood
 from ..likelihoods.gaussian import LOG_2PI
 from ..means import Mean
@@ -108,7 +107,7 @@ def site_bound(
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     layer = site_pass(layer_of_sites(model, X, jitter), jitter)
-    data = sum(part.ell for part in sweep(model, layer, X, Y, ALL_ROWS, rng, need=False))
+    data = sum(part.ell for part in sweep(model, layer, Batch(X, Y, rng=rng), need=False))
     return check.result(data - layer.kl(), model)
 
 
@@ -171,7 +170,7 @@ def site_bound_and_grad(
     layer = site_pass(of_sites, jitter, len(X), (*need, "posterior"))  # type: ignore[arg-type]
     likelihood_bar: Any = None
     data = 0.0
-    for part in sweep(model, layer, X, Y, ALL_ROWS, rng):
+    for part in sweep(model, layer, Batch(X, Y, rng=rng)):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         layer.pull(part.rows, part.f_bar)
@@ -223,7 +222,7 @@ def site_bound_terms(
     """
     given, X, Y, jitter = checked(model, X, Y, jitter)
     layer, data, means = site_pass(layer_of_sites(given, X, jitter), jitter), 0.0, []
-    for part in sweep(given, layer, X, Y, ALL_ROWS, rng, need=False):
+    for part in sweep(given, layer, Batch(X, Y, rng=rng), need=False):
         data += part.ell
         means.append(part.f.mean)
     mean = np.concatenate(means, -1) - (0 if given.mean is None else given.mean(X))

@@ -50,10 +50,10 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.convert import check_kind, convert
-from ..bounds.data_term import sweep
-from ..bounds.elbo import SVGP
+from ..bounds.protocol import ALL, LayerProtocol
+from ..bounds.relay import Batch, sweep
+from ..bounds.svgp import SVGP
 from ..covariances import Covariance
-from ..distributed.data_scale import ALL_ROWS
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..likelihoods import Likelihood
 from ..means import Mean
@@ -102,7 +102,7 @@ def site_bound(model, X, Y, *, jitter=None, rng=None):
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = DataSites(model, X)
     return check.result(
-        sum(part.ell for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng, need=False))
+        sum(part.ell for part in sweep(model, full.layer(), Batch(X, Y, rng=rng), need=False))
         - full.kl(),
         model,
     )
@@ -112,7 +112,7 @@ def site_bound_terms(model, X, Y, *, jitter=None, rng=None):
     """Split the bound of a ``VGP`` into ``log_Z + c``."""
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = DataSites(model, X)
-    data = sum(part.ell for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng, need=False))
+    data = sum(part.ell for part in sweep(model, full.layer(), Batch(X, Y, rng=rng), need=False))
     return terms(model, data, full.kl(), full.means, full.ws, full.trace())
 
 
@@ -125,7 +125,7 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
     wrt = check.names(wrt, model)
     roots = {name.partition(".")[0] for name in wrt}
     full, data, bars, likelihood_bar = DataSites(model, X), 0.0, [], None
-    for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng):
+    for part in sweep(model, full.layer(), Batch(X, Y, rng=rng)):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         bars.append(part.f_bar)
@@ -334,22 +334,22 @@ class DataSites:
         return bar
 
 
-class _AtRows:
-    """A layer pass that returns known marginals, from the first row on."""
+class _AtRows(LayerProtocol):
+    """A layer pass that returns known marginals."""
 
     def __init__(self, work, rows):
-        self.work, self.num_inducing, self.clamped, self._at = work, len(work.K), work.clamped, 0
+        self._model, self.kl = work.model, work.kl
+        self.num_inducing, self.clamped = len(work.K), work.clamped
         dtype = work.model.sites.lambda1.dtype
         self._means, self._vars = (
             np.ascontiguousarray(a[:, rows], dtype, like=a) for a in (work.means, work.vars)
         )
 
-    def forward(self, X):
-        """Return ``(Marginals, None)`` of the next ``len(X)`` rows."""
-        model, at = self.work.model, slice(self._at, self._at + len(X))
-        self._at = at.stop
+    def forward(self, X, rows=ALL):
+        model = self._model
         mean, var = (
-            a[:, at].reshape(*model.sites.lambda1.shape[:-1], -1) for a in (self._means, self._vars)
+            a[:, rows].reshape(*model.sites.lambda1.shape[:-1], -1)
+            for a in (self._means, self._vars)
         )
         return Marginals(mean if model.mean is None else mean + model.mean(X), var), None
 

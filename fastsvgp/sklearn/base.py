@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .. import check, recipes
-from ..bounds.elbo import SVGP
+from ..bounds.svgp import SVGP
 from ..initialise import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian

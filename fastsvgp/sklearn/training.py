@@ -8,8 +8,9 @@ from scipy.special import gammaln, xlogy
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import check, recipes
-from ..bounds.elbo import SVGP, elbo
+from ..bounds.elbo import elbo
 from ..bounds.predict import predict_log_density
+from ..bounds.svgp import SVGP
 from ..errors import warn
 from ..recipes import remedies, routine
 from ..records import leaves, matches, replace_at

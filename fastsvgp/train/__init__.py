@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar, Unpack, overload
 
 from .. import check, files, models
-from ..bounds.elbo import SVGP
+from ..bounds.svgp import SVGP
 from ..check import weights as weighing
 from ..collapsed.orthogonal import OrthogonalSGPR
 from ..collapsed.sgpr import SGPR

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 import numpy as np
 
 from .. import check, files, models
-from ..bounds.elbo import SVGP
+from ..bounds.svgp import SVGP
 from ..files import Path
 from ..latents.model import MultiGP
 from ..optim.base import check_offered

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ..bounds.elbo import SVGP
+from ..bounds.svgp import SVGP
 from ..optim.inverse.iteration import InverseFactorInfo
 from ..records.typed import Array, Record, Vector
 

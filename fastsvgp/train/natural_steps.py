@@ -20,18 +20,18 @@ import numpy as np
 
 from .. import check, models
 from ..bounds.convert import KINDS, from_state, state_of
-from ..bounds.data_term import Batch, pulled, sweep, with_sums
-from ..bounds.elbo import SVGP
+from ..bounds.relay import Batch, pulled, sweep, with_sums
 from ..bounds.shared_pass import FixedPriorPass
+from ..bounds.svgp import SVGP
 from ..check import weights as weighing
-from ..distributed.data_scale import DataScale
-from ..errors import BadEntry, Diverged
-from ..latents.model import MultiGP
-from ..optim.natural.backtracking import NaturalStepInfo, backtrack, non_decreasing
-from ..optim.natural.latents import priors_of, stepped as latent_step
+from ..check.scale import DataScale
+from ..errors import BadEntry
+from ..latents.model import MultiGP, checked
+from ..latents.turns import factored
+from ..optim.natural.backtracking import NaturalStepInfo, backtrack, check_value, non_decreasing
 from ..optim.natural.rows import row_numbers
 from ..optim.natural.sites import SiteWalk
-from ..optim.natural.svgp import natural_step
+from ..optim.natural.step import natural_step, stepped
 from ..posteriors.base import PriorFactor
 from ..posteriors.dual_sites import DualTying, WhitenedState
 from ..posteriors.gaussian_factor import GaussianFactor
@@ -271,22 +271,19 @@ class Walk:
             cached = None
         need = with_sums(model, ("natural_step",), gradient=False)
         layer = FixedPriorPass(model, self._prior, self._state, cached, len(X), need)
-        data, negative = pulled(model, layer, Batch(X, Y, self._scale, self._rng, weights))
-        value = check.result(data - layer.work.kl(), model)
-        if not np.isfinite(value):
-            raise Diverged(
-                f"natural_steps: the bound is {value} at this posterior; start closer to the prior"
-            )
+        batch = Batch(X, Y, self._scale, self._rng, weights)
+        data, negative = pulled(model, layer, batch)
+        value = check.result(data - layer.kl(), model)
+        check_value("natural_steps", value)
 
         def rises(state):
             there = FixedPriorPass(model, self._prior, state, cached)
-            parts = sweep(model, there, X, Y, self._scale, self._rng, need=False, weights=weights)
-            total = sum(part.ell for part in parts)
-            return non_decreasing(check.result(total - there.work.kl(), model), value, X.dtype)
+            total = sum(part.ell for part in sweep(model, there, batch, need=False))
+            return non_decreasing(check.result(total - there.kl(), model), value, X.dtype)
 
         accepted = rises if monotone else None
         self._state, taken, negative = backtrack(
-            layer.work.natural_step, size, negative, model, X, accepted
+            layer.natural_step, size, negative, model, X, accepted
         )
         return NaturalStepInfo(value, taken, taken < size, negative)
 
@@ -352,24 +349,17 @@ class _WalkOfLatents:
     def __init__(self, model, X, Y, rng, num_data, jitter):
         self.model, self._data = model, _Data(X, Y)
         self._scale = DataScale(len(self._data) if num_data is None else num_data)
-        self._options = {"weights": None, "rng": rng, "jitter": jitter}
-        self._priors = priors_of(model, *self._data.first(), jitter)
+        given, *_, dtype = checked(model, *self._data.first())
+        each = factored(given, check.jitter_amount(jitter, dtype))
+        self._options = {"weights": None, "rng": rng, "jitter": jitter, "each": each}
 
     def step(self, rows, size, monotone):
-        def take(X, Y):
-            return latent_step(
-                self.model,
-                X,
-                Y,
-                self._scale,
-                step_size=size,
-                monotone=monotone,
-                priors=self._priors,
-                **self._options,
-            )
-
+        take = partial(self._take, step_size=size, monotone=monotone)
         self.model, info, *_ = self._data.call(take, rows)
         return info
+
+    def _take(self, X, Y, **step):
+        return stepped(self.model, X, Y, self._scale, **step, **self._options)
 
 
 class _WalkOfCalls:

@@ -9,9 +9,8 @@ from support.posterior_problems import ROWS, in_model, of_means
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.bounds import data_term as bound, small_step
+from fastsvgp.bounds import relay as bound, small_step
 from fastsvgp.bounds.layer_pass import LayerPass
-from fastsvgp.distributed.data_scale import ALL_ROWS
 from fastsvgp.records import leaves
 
 COVARIANCES = {
@@ -221,17 +220,8 @@ def test_a_long_batch_in_chunks_is_the_same_bound(rng, tune, posterior, likeliho
     if natural:
         stepped, info = fs.natural_step(model, X, Y, step_size=0.1, **arguments)
     tune(bound_chunk_columns=5, bound_chunk_numbers=1)
-    parts = list(
-        bound.sweep(
-            model,
-            LayerPass(model, 1e-3, **random),
-            X,
-            np.ascontiguousarray(Y.T),
-            ALL_ROWS,
-            None,
-            need=False,
-        )
-    )
+    batch = bound.Batch(X, np.ascontiguousarray(Y.T))
+    parts = list(bound.sweep(model, LayerPass(model, 1e-3, **random), batch, need=False))
     assert [len(part.rows.X) for part in parts] == [5, 5, 5, 5, 3]
     in_parts, part_grad, part_X_bar = fs.elbo_and_grad(
         model, X, Y, inputs=True, **arguments, **random

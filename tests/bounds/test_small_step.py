@@ -11,7 +11,7 @@ from support.rank_problems import on_ranks
 import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.bounds import small_step
-from fastsvgp.bounds.data_term import Batch
+from fastsvgp.bounds.relay import Batch
 from fastsvgp.kernels.cpu import small_whitened
 from fastsvgp.kernels.cpu.small_whitened import step
 from fastsvgp.records import leaves

@@ -18,7 +18,7 @@ from support.device_ranks import (
 
 import fastsvgp as fs
 from fastsvgp.distributed.protocol import Communicator
-from fastsvgp.optim.natural import svgp as natural
+from fastsvgp.optim.natural import step as natural
 from fastsvgp.runtime import deferred_checks
 
 
@@ -132,15 +132,15 @@ def test_failed_check_between_sums_repeats_the_step(gpu, way, monkeypatch):
     """
     here = problem(gpu)
     expected = fs.natural_step_and_grad(*here)
-    plain, faults = natural.accumulate_bound, []
+    plain, faults = natural.gradient_through, []
 
-    def accumulate_bound(*arguments, **options):
+    def gradient_through(*arguments, **options):
         if not faults:
             faults.append(0)
             raise deferred_checks.CheckFailed
         return plain(*arguments, **options)
 
-    monkeypatch.setattr(natural, "accumulate_bound", accumulate_bound)
+    monkeypatch.setattr(natural, "gradient_through", gradient_through)
     results = on_ranks(
         gpu,
         way,

@@ -14,8 +14,8 @@ from support.rank_problems import assert_ended_by, distance, ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.collapsed import sgpr as collapsed
-from fastsvgp.distributed.data_scale import RankScale
 from fastsvgp.distributed.protocol import Communicator
+from fastsvgp.distributed.rank_scale import RankScale
 from fastsvgp.distributed.training_group import TrainingGroup
 from fastsvgp.train import checkpoints
 from fastsvgp.train.steps.minibatch import MinibatchSteps

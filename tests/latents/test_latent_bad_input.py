@@ -326,7 +326,7 @@ def test_wrong_calls(rng, case):
 
 def test_full_output_cov_is_an_option_of_a_multi_gp():
     svgp = fs.SVGP(fs.RBF(), np.zeros((M, D)), WHITE, fs.Gaussian(0.1))
-    with pytest.raises(TypeError, match="predict_f has no option `full_output_cov`"):
+    with pytest.raises(TypeError, match="`full_output_cov` is an option of MultiGP"):
         fs.predict_f(svgp, np.zeros((2, D)), full_output_cov=True)
 
 

@@ -9,7 +9,8 @@ from support.feature_map_problems import CHAINS, B, M, feature_map, problem, top
 from support.posterior_problems import JITTER
 
 import fastsvgp as fs
-from fastsvgp.layers import bound, convolutional
+from fastsvgp.bounds.relay import chunks
+from fastsvgp.layers import convolutional
 from fastsvgp.layers.chain_pass import Chain
 
 OPTIONS = {"num_data": 3.5 * B, "jitter": JITTER}
@@ -60,7 +61,7 @@ def test_merged_patches_and_chunks_give_the_same_result(rng, kind, monkeypatch, 
         n == kept for n, kept in sizes[1:]
     )
     tune(bound_chunk_columns=2 * model.layers[0].rows_each, bound_chunk_numbers=1)
-    assert len(list(bound.runs(B, 2, Chain(model, JITTER), X))) == B
+    assert len(list(chunks(Chain(model, JITTER, draws=draws), X))) == B
     for found in (merged, fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)):
         assert found[0] == pytest.approx(value, rel=1e-13)
         assert_close(found[1], grad)

@@ -11,7 +11,8 @@ from support.posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.layers import bound
+from fastsvgp.bounds.relay import chunks
+from fastsvgp.layers.chain_pass import Chain
 from fastsvgp.layers.draws import hidden_draws
 from fastsvgp.records import restricted
 
@@ -221,7 +222,7 @@ def test_chunks_and_shards_add_up_to_the_whole(rng, name, tune):
     kl, kl_grad = fs.kl_term_and_grad(model, jitter=FIRM)
     tune(bound_chunk_columns=4, bound_chunk_numbers=1)
     runs = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, num_data=SCALE * B, jitter=FIRM)
-    assert len(list(bound.runs(B, 2, bound.Chain(model, FIRM), X))) > 1
+    assert len(chunks(Chain(model, FIRM, draws=draws), X)) > 1
     sharded = sum(part[0] for part in data) - kl
     summed = fs.tree_map(lambda *bars: bars[0] + bars[1] - bars[2], data[0][1], data[1][1], kl_grad)
     for value, grad, X_bar in (runs, (sharded, summed, np.concatenate([part[2] for part in data]))):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ... import check, models
-from ...bounds.elbo import SVGP
+from ...bounds.svgp import SVGP
 from ...errors import NotPositiveDefinite, names_options
 from ...latents.model import MultiGP, checked as multi_checked
 from ...layers.layer import DeepGP, checked

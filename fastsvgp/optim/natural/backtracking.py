@@ -35,25 +35,10 @@ def check_size(step_size):
     return requested
 
 
-def check_natural(function, posterior, step_size):
-    """Return the step size as a float; ``TypeError`` if the posterior has no natural steps."""
-    requested = check_size(step_size)
-    if not posterior.natural_fields:
-        kind, why = type(posterior).__name__, posterior.no_natural_step
-        raise TypeError(
-            f"{function}: a {kind} posterior cannot take natural-gradient steps, because {why};"
-            " train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
-        )
-    return requested
-
-
-def check_value(function, value):
-    """Return the bound before a step; ``Diverged`` unless it is finite."""
+def check_value(function, value, where="at this posterior"):
+    """Raise ``Diverged`` unless the bound before a step is finite."""
     if not np.isfinite(value):
-        raise Diverged(
-            f"{function}: the bound is {value} at this posterior; start closer to the prior"
-        )
-    return value
+        raise Diverged(f"{function}: the bound is {value} {where}; start closer to the prior")
 
 
 def non_decreasing(value, before, dtype):
@@ -64,10 +49,11 @@ def non_decreasing(value, before, dtype):
     return value >= before - 10 * np.finfo(dtype).eps * abs(before)
 
 
-def backtrack(step, size, negative, model, X, accepted=None):
+def backtrack(step, size, negative, model, X, accepted=None, invalid=NotPositiveDefinite):
     """Return ``(step(size), size, negative)`` for the first of size, size / 2, ... that is valid.
 
-    A step is valid if it stays in the cone of positive definite precisions and is ``accepted``.
+    A step is valid if it stays in the cone of positive definite precisions, outside of which it
+    raises ``invalid``, and is ``accepted``.
     ``negative`` is a count, on a device too: the copy of the count to the host also reports whether
     the step left the cone, in one synchronisation for all matrices.
     """
@@ -78,7 +64,7 @@ def backtrack(step, size, negative, model, X, accepted=None):
                 count, _ = checks.read(negative)
             if accepted is None or halvings == MAX_HALVINGS or accepted(stepped):
                 return stepped, size, int(count)
-        except (NotPositiveDefinite, deferred_checks.CheckFailed):
+        except (invalid, deferred_checks.CheckFailed):
             if halvings == MAX_HALVINGS:
                 raise
         size /= 2

@@ -3,13 +3,19 @@
 import numpy as np
 
 from ... import check, models
-from ...bounds.data_term import sweep
-from ...distributed.data_scale import ALL_ROWS
-from ...errors import Diverged, InvalidSites
+from ...bounds.relay import Batch, sweep
+from ...errors import InvalidSites
 from ...sites.dual_parameters import Sites
 from ...sites.models import SITES_OF
 from ...sites.site_svgp import checked
-from .backtracking import MAX_HALVINGS, NaturalStepInfo, non_decreasing
+from .backtracking import (
+    MAX_HALVINGS,
+    NaturalStepInfo,
+    backtrack,
+    check_size,
+    check_value,
+    non_decreasing,
+)
 from .rows import row_numbers
 
 
@@ -20,9 +26,7 @@ def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None
     step until the bound does not fall. Flops: ``SiteSVGP`` 2 M^2 (N + 2 B), ``VGP`` 4/3 N^3; less
     for each further size tried.
     """
-    requested, monotone = check.scalar("step_size", step_size), check.flag("monotone", monotone)
-    if requested <= 0:
-        raise ValueError(f"`step_size` must be positive, got {requested:g}")
+    requested, monotone = check_size(step_size), check.flag("monotone", monotone)
     walk = SiteWalk("natural_step", model, X, Y, jitter, rng)
     info = walk.step(rows, requested, monotone)
     return walk.model, info
@@ -54,47 +58,41 @@ class SiteWalk:
             np.ascontiguousarray(self._Y[..., rows], like=self._Y),
             self._q.layer(rows),
         )
-        parts = [(p.ell, p.f, p.f_bar) for p in sweep(self.model, layer, X, Y, ALL_ROWS, self._rng)]
-        value = check.result(
-            N / len(X) * sum(ell for ell, _, _ in parts) - layer.work.kl(), self.model
-        )
-        if not np.isfinite(value):
-            raise Diverged(
-                f"{self._name}: the bound is {value} at these sites; start closer to the prior"
-            )
+        parts = [
+            (p.ell, p.f, p.f_bar) for p in sweep(self.model, layer, Batch(X, Y, rng=self._rng))
+        ]
+        value = check.result(N / len(X) * sum(ell for ell, _, _ in parts) - layer.kl(), self.model)
+        check_value(self._name, value, "at these sites")
         kinds = (1, "mean"), (2, "mean"), (2, "var")
         mean, a, b = (np.concatenate([getattr(p[i], name) for p in parts], -1) for i, name in kinds)
         latent = mean if self.model.mean is None else mean - self.model.mean(X)
-        targets, size = (a - 2 * b * latent, -2 * b), requested
-        for halvings in range(MAX_HALVINGS + 1):
+        targets = a - 2 * b * latent, -2 * b
+
+        def moved(size):
             pairs = zip((self.model.sites.lambda1, self.model.sites.lambda2), targets, strict=True)
-            try:
-                moved = self._q.updated(
-                    rows, Sites(*(_towards(old, new, rows, size) for old, new in pairs))
-                )
-                there = moved.layer(slice(None) if monotone else rows)
-                if not monotone or halvings == MAX_HALVINGS:
-                    break
-                data = sum(
-                    part.ell
-                    for part in sweep(
-                        moved.model, there, self._X, self._Y, ALL_ROWS, self._rng, need=False
-                    )
-                )
-                if non_decreasing(
-                    check.result(data - there.work.kl(), moved.model), value, X.dtype
-                ):
-                    break
-            except InvalidSites as error:
-                if halvings == MAX_HALVINGS:
-                    said = (
-                        f"{self._name}: no step from `step_size` {requested:g} down to {size:g}"
-                        " leaves valid sites"
-                    )
-                    raise InvalidSites(f"{said}; give a smaller one") from error
-            size /= 2
-        self.model, self._q = moved.model, moved
-        return NaturalStepInfo(value, size, size < requested, int(np.count_nonzero(b > 0)))
+            q = self._q.updated(
+                rows, Sites(*(_towards(old, new, rows, size) for old, new in pairs))
+            )
+            return q, q.layer(slice(None) if monotone else rows)
+
+        def rises(stepped):
+            q, there = stepped
+            batch = Batch(self._X, self._Y, rng=self._rng)
+            data = sum(part.ell for part in sweep(q.model, there, batch, need=False))
+            return non_decreasing(check.result(data - there.kl(), q.model), value, X.dtype)
+
+        try:
+            (self._q, _), size, negative = backtrack(
+                moved, requested, np.count_nonzero(b > 0), self.model, X,
+                rises if monotone else None, InvalidSites,
+            )  # fmt: skip
+        except InvalidSites as error:
+            raise InvalidSites(
+                f"{self._name}: no step from `step_size` {requested:g} down to"
+                f" {requested / 2**MAX_HALVINGS:g} leaves valid sites; give a smaller one"
+            ) from error
+        self.model = self._q.model
+        return NaturalStepInfo(value, size, size < requested, negative)
 
 
 def _towards(old, new, rows, size):

@@ -5,8 +5,8 @@ The last posterior is computed, the factors are put into the model, and heavy ta
 
 import numpy as np
 
-from ...bounds.elbo import SVGP
 from ...bounds.predict import predict_f
+from ...bounds.svgp import SVGP
 from ...check import DEFAULT_JITTER
 from ...collapsed.sgpr import SGPR, optimal_svgp
 from ...covariances import OnFeatures, Sum

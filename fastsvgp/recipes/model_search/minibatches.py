@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ...bounds.elbo import SVGP
+from ...bounds.svgp import SVGP
 from ...likelihoods import Gaussian
 from ...optim.first_order import adam
-from ...optim.natural.svgp import natural_step_and_grad
+from ...optim.natural.step import natural_step_and_grad
 from ...posteriors import Whitened
 
 TIMED = 25  # first steps, timed to predict the cost of the others

@@ -4,7 +4,7 @@ import numpy as np
 
 from ...bounds.predict import predict_log_density, predict_y
 from ...likelihoods import StudentT
-from ...optim.natural.svgp import natural_step
+from ...optim.natural.step import natural_step
 from ...records import replace
 from .held_out_density import better_by, tails_of
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ... import models
+from ... import check, models
+from ...layers.bound import NOT_OF_LAST
 from ...layers.layer import DeepGP, checked, naming_layer
 from ...optim.flat import free_paths
 from ...optim.inverse.updates import InverseUpdates
-from ...optim.natural.backtracking import check_natural
-from ...optim.natural.deep import NOT_OF_LAST
 from ...optim.schedules import Size
 from ...posteriors.placed import placed
 from ...records import matches
@@ -107,7 +106,7 @@ def _assign_leaves(model, optimiser, natural_step_size, inverse_updates):
     if top in found:
         if natural_step_size is not None:
             with naming_layer(len(model.layers) - 1):
-                check_natural("fit", last.posterior, 1.0)
+                check.natural("fit", last.posterior)
         natural, optimiser = natural_schedule(
             model, found.pop(top), top, natural_step_size, optimiser
         )

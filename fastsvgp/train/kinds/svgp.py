@@ -9,14 +9,13 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ... import check, models
-from ...bounds.elbo import SVGP
+from ...bounds.svgp import SVGP
 from ...check import weights as weighing
 from ...errors import BadEntry
 from ...likelihoods import Gaussian
 from ...optim.base import check_offered, initial_state
 from ...optim.first_order import adam
 from ...optim.inverse.updates import InverseUpdates
-from ...optim.natural.backtracking import check_natural
 from ...optim.schedules import Size, as_schedule, lasting, log_linear
 from ...posteriors.base import Posterior
 from ...posteriors.placed import placed
@@ -338,7 +337,7 @@ def _size_for_all(model, found, natural_step_size, optimiser):
         return None
     for path, q in found.items():
         try:
-            check_natural("fit", q, 1.0)
+            check.natural("fit", q)
         except TypeError as error:
             error.args = (f"{path!r}: {error.args[0]}",)
             raise

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import check
-from ...bounds.elbo import SVGP, elbo_and_grad
+from ...bounds.elbo import elbo_and_grad
+from ...bounds.svgp import SVGP
 from ...kernels.cuda.common import graphs
 from ...optim.base import Optimiser
 from ...records import is_record, leaves, replace, tree_map

@@ -11,7 +11,7 @@ from ...bounds.elbo import elbo_and_grad
 from ...bounds.inverse_free_direction import likelihood_direction
 from ...distributed import broadcast, reduce
 from ...errors import BadEntry
-from ...optim.natural.svgp import natural_step, natural_step_and_grad
+from ...optim.natural.step import natural_step, natural_step_and_grad
 from ...posteriors.placed import placed, with_placed
 from ...runtime import cuda_reductions, deferred_checks, devices
 from ..jitter_retries import MoreJitter

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....bounds.elbo import SVGP
+from ....bounds.svgp import SVGP
 from ....covariances import RBF, Linear, Matern32, Network, OnFeatures, Sum
 from ....initialise import kmeans_inducing, lengthscales, median_lengthscales, unique_rows
 from ....means import ConstantMean

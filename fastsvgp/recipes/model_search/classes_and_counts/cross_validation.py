@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....optim.natural.svgp import natural_step
+from ....optim.natural.step import natural_step
 from ....records import Marginals, replace
 from .candidates import BATCH, COST, at_prior
 from .temperature import latent, temperature_of

@@ -5,7 +5,7 @@ The first candidate or the winner is chosen, and its posterior takes natural ste
 
 import numpy as np
 
-from ....optim.natural.svgp import natural_step
+from ....optim.natural.step import natural_step
 from ..held_out_density import BETTER, better_by
 from ..mapped_inputs import scaled_rows
 from ..plan import PlanMismatch

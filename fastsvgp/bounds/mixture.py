@@ -1,0 +1,79 @@
+"""Predictions as mixtures: S Gaussian parts of equal weight for each row.
+
+Given the draws of its hidden layers, the last layer of a deep GP is Gaussian at each row. Any other
+model has one part, whose predictions are those of the likelihood.
+"""
+
+import numpy as np
+
+from ..likelihoods.layout import laid_out, of_unit
+
+HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
+
+
+def by_sample(values, S):
+    """Reshape (..., S n) of all draws to (S, ..., n)."""
+    return np.moveaxis(values.reshape(*values.shape[:-1], S, -1), -2, 0)
+
+
+class Mixture:
+    """Moments and distribution of a mixture of S parts, whose marginals f are (..., S n)."""
+
+    def __init__(self, S, likelihood):
+        self.S, self.likelihood = S, likelihood
+
+    def average(self, values):
+        """Average over the draws, the leading axis."""
+        return values.sum(axis=0) / self.S
+
+    def moments(self, mean, var):
+        """Return the mean and variance of the mixture, from those of its parts."""
+        if self.S == 1:
+            return mean, var
+        mean, var = by_sample(mean, self.S), by_sample(var, self.S)
+        centre = self.average(mean)
+        return centre, self.average(var) + self.average(np.square(mean - centre))
+
+    def targets(self, f):
+        """Return the mean and variance of new targets."""
+        return self.moments(*self.likelihood.predict_mean_and_var(laid_out(self.likelihood, f)))
+
+    def log_density(self, y, f):
+        """Return the log density (n,) of targets, of all outputs of a row jointly."""
+        logs = self.likelihood.predict_log_density(self._repeated(y), laid_out(self.likelihood, f))
+        if self.S == 1:
+            return logs
+        logs = by_sample(logs, self.S)
+        # finite, also if all are -inf
+        top = np.maximum(logs.max(axis=0), np.finfo(logs.dtype).min)
+        with np.errstate(divide="ignore"):
+            return top + np.log(self.average(np.exp(logs - top)))
+
+    def cdf(self, y, f):
+        """Return the distribution function at targets (..., n), of each output."""
+        p = self.likelihood.predict_cdf(self._repeated(y), laid_out(self.likelihood, f))
+        return p if self.S == 1 else self.average(by_sample(p, self.S))
+
+    def quantiles(self, levels, f):
+        """Return an array (..., n) for each level.
+
+        The quantiles of the parts bracket those of the mixture; bisection halves the bracket.
+        """
+        of_parts = self.likelihood.predict_quantiles(levels, laid_out(self.likelihood, f))
+        if self.S == 1:
+            return tuple(of_parts)
+        found, counts = [], self.likelihood.counts
+        for parts, level in zip(of_parts, levels, strict=True):
+            parts = by_sample(parts, self.S)
+            low, high = parts.min(axis=0), parts.max(axis=0)
+            for _ in range(HALVINGS):
+                if not (low < high).any():
+                    break
+                middle = np.floor(0.5 * (low + high)) if counts else low + 0.5 * (high - low)
+                reached = self.cdf(of_unit(self.likelihood, middle), f) >= level
+                low, high = np.where(reached, low, middle + counts), np.where(reached, middle, high)
+            found.append(high)
+        return tuple(found)
+
+    def _repeated(self, y):
+        return y if self.S == 1 else np.concatenate([y] * self.S, axis=-1)

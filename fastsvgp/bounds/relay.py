@@ -1,0 +1,200 @@
+"""The relay of every bound: data go through a layer and the likelihood, cotangents return.
+
+A batch much longer than M is processed in minibatch chunks that stay in cache. ``sweep`` is the
+only function that loops over them, and ``protocol`` says what it asks of a layer.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import check
+from ..check import weights as weighing
+from ..check.scale import ALL_ROWS
+from ..likelihoods.layout import laid_out, stacked
+from ..posteriors.base import SUMS
+from ..records import plus, restricted
+from ..runtime import tuning
+from . import small_step
+from .gradient_sums import scaled
+from .protocol import ALL, kind_of
+
+
+class Batch(NamedTuple):
+    """Checked data of a bound, and the scale and the random generator of its data term."""
+
+    X: Any
+    Y: Any
+    scale: Any = ALL_ROWS
+    rng: Any = None
+    weights: Any = None
+
+
+class Call(NamedTuple):
+    """Checked arguments of a bound.
+
+    ``quantities``: random quantities of the pass. ``options``: those of the call, with which the
+    same bound can be evaluated again on the same data ``given``.
+    """
+
+    model: Any
+    batch: Batch
+    jitter: float
+    dtype: Any
+    quantities: dict
+    given: tuple
+    options: dict
+
+    @classmethod
+    def of(cls, kind, model, X, Y, scale, *, weights, jitter, rng, **random):
+        """Check and cast the arguments of a bound, and draw its random quantities."""
+        given, options = (X, Y, scale), {"weights": weights, "jitter": jitter, "rng": rng}
+        model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
+        random = kind.quantities(model, X, dtype, rng, random, scale.partition)
+        batch = Batch(X, Y, scale, rng, weights)
+        jitter = check.jitter_amount(jitter, dtype)
+        return cls(model, batch, jitter, dtype, random, given, options | random)
+
+    def begin(self, kind, need=(), columns=None, **more):
+        """Begin the pass of the model; ``columns`` default to the rows of the batch."""
+        columns = len(self.batch.X) if columns is None else columns
+        return kind.begin(self.model, self.jitter, columns, need, **self.quantities, **more)
+
+
+class Part(NamedTuple):
+    """Marginals ``f``, residuals ``rows`` and data term of one chunk of a batch.
+
+    ``ell`` and the cotangents include the factor num_data / batch.
+    """
+
+    f: Any
+    rows: Any
+    ell: float
+    f_bar: Any
+    likelihood_bar: Any
+
+
+def chunks(layer, X):
+    """Return the slices of the rows of X: equal chunks, cache-sized if that is faster.
+
+    The last one can be shorter.
+    """
+    now, N, S = tuning.current, len(X), layer.samples
+    numbers = now.bound_chunk_numbers
+    if type(X) is not np.ndarray:
+        numbers = now.bound_chunk_numbers_on_device
+    count = 1
+    for M, each in layer.sizes:
+        count = max(count, round(S * N * each / max(now.bound_chunk_columns, numbers // M)))
+    if count == 1:
+        return (ALL,) if N else ()
+    size = -(-N // count)  # one size for all but the last chunk, so that memory is reused
+    return [slice(start, start + size) for start in range(0, N, size)]
+
+
+def repeated(Y, S):
+    """Repeat targets or weights (..., B) for each of S draws: (..., S B)."""
+    return np.concatenate([Y] * S, axis=-1) if S > 1 else np.ascontiguousarray(Y, like=Y)
+
+
+def sweep(model, layer, batch, need=True):
+    """Yield a ``Part`` for each chunk of a batch; without ``need`` no cotangents are computed."""
+    X, Y, scale, rng, weights = batch
+    likelihood, S, factor = model.likelihood, layer.samples, scale.factor(len(X))
+    if S > 1:
+        factor /= S
+    for rows in chunks(layer, X):
+        f, residuals = layer.forward(X if rows is ALL else X[rows], rows)
+        y = repeated(Y[..., rows], S)
+        w = {} if weights is None else {"weights": repeated(weights[..., rows], S)}
+        read = laid_out(likelihood, f)
+        ell, f_bar, likelihood_bar = scaled(
+            factor, *likelihood.expected_log_prob(y, read, rng, need=need, **w)
+        )
+        yield Part(f, residuals, ell, stacked(likelihood, f_bar), likelihood_bar)
+        del f, residuals, read, f_bar, likelihood_bar  # the next chunk reuses their memory
+    check.report_clamped(layer.clamped)
+
+
+def less_kl(data, layer, scale=ALL_ROWS):
+    """Subtract the KL term from a data term; each rank subtracts its share of it."""
+    return data - (layer.kl() if scale.kl == 1.0 else scale.kl * layer.kl())
+
+
+def with_sums(model, need, gradient=True):
+    """Return ``need``, with ``SUMS`` if the data term is linear in the variances of one posterior.
+
+    gradient : whether derivatives in the likelihood's parameters are needed too
+    """
+    likelihood, posterior = model.likelihood, getattr(model, "posterior", None)
+    sums = posterior is not None and posterior.sums_variances and likelihood.linear_in_var
+    if sums and (not gradient or likelihood.of_variances(0.0) is not None):
+        return *need, SUMS
+    return need
+
+
+def bound_of(model, X, Y, scale, **options):
+    """Compute ``elbo``; ``options``: weights, jitter, rng and random quantities."""
+    kind = kind_of(model)
+    call = Call.of(kind, model, X, Y, scale, **options)
+    model, batch = call.model, call.batch
+    if layer := small_step.sums(call):
+        data = layer.data
+    else:
+        layer = call.begin(kind, columns=0)
+        data = sum(part.ell for part in sweep(model, layer, batch, need=False))
+    return scale.all_reduce(check.result(less_kl(data, layer, scale), model))[0]
+
+
+def value_and_grad(
+    model, X, Y, scale, *, wrt=None, inputs=False, with_kl=True, direction=None, **options
+):
+    """Compute ``elbo_and_grad``; takes the ``options`` of ``bound_of``.
+
+    With ``direction`` the pass returns that step direction of its posterior in place of the
+    gradient. Without ``with_kl`` value and gradient are those of the data term.
+    """
+    inputs, kind = check.flag("inputs", inputs), kind_of(model)
+    call = Call.of(kind, model, X, Y, scale, **options)
+    wrt = check.names(wrt, call.model)
+    if not inputs and direction is None and (found := small_step.bound(call, wrt, with_kl)):
+        return scale.all_reduce_gradient(*found)
+    need = with_sums(call.model, (*wrt, "inputs") if inputs else wrt)
+    layer = call.begin(kind, need, **({} if direction is None else {"direction": direction}))
+    return gradient_through(kind, layer, call, wrt, inputs, with_kl)
+
+
+def gradient_through(kind, layer, call, wrt, inputs=False, with_kl=True):
+    """Compute ``(value, grad)``, and X_bar with ``inputs``, through a pass that was just begun."""
+    value, likelihood_bar, X_bars, model, scale = None, None, [], call.model, call.batch.scale
+    for part in sweep(model, layer, call.batch):
+        value, likelihood_bar = plus(part.ell, value), plus(part.likelihood_bar, likelihood_bar)
+        X_bars.append(layer.pull(part.rows, part.f_bar))
+        del part  # the next chunk reuses its memory
+    value = 0.0 if value is None else value
+    if rest := layer.of_omitted_variances():
+        value += rest
+        likelihood_bar = plus(model.likelihood.of_variances(rest), likelihood_bar)
+    if with_kl:
+        value = less_kl(value, layer, scale)
+    bars = layer.finish(-scale.kl if with_kl else 0.0) if wrt else None
+    value = check.result(value, model, leave=True)
+    grad = restricted(kind.gradient(model, bars, likelihood_bar), wrt)
+    value, grad = scale.all_reduce_gradient(value, grad)
+    if not inputs:
+        return value, grad
+    return value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)
+
+
+def pulled(model, layer, batch):
+    """Sum a batch up for a natural step; return the data term, and the number of positive slopes.
+
+    These are the slopes in the variances: such data have sites of negative precision.
+    """
+    data, negative = 0.0, 0
+    for part in sweep(model, layer, batch):
+        data += part.ell
+        negative += np.count_nonzero(part.f_bar.var > 0)
+        layer.pull(part.rows, part.f_bar)
+        del part  # the next part reuses its memory
+    return data + layer.of_omitted_variances(), negative
