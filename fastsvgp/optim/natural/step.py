@@ -156,13 +156,11 @@ def natural_step_and_grad(
     >>> value > info.value, grad.posterior is None
     (True, True)
     """
-    kind_of(model).check_natural("natural_step", model)
-    wrt = tuple(_all_but(placed(model), model)) if wrt is None else wrt
     options = _options(step_size, weights, jitter, rng, monotone, random)
-    options["wrt"] = wrt
+    options |= {"gradient": True, "wrt": wrt}
     if group is not None:
         name = "natural_step_and_grad"
-        sums = lambda: [*_sums(model), reduce.of_gradient(model, wrt)]  # noqa: E731
+        sums = lambda: [*_sums(model), reduce.of_gradient(model, _fields(model, wrt))]  # noqa: E731
         return on_ranks(name, stepped, model, X, Y, sums, group, num_data, options)
     return stepped(model, X, Y, DataScale(num_data), **options)
 
@@ -179,8 +177,9 @@ def _sums(model):
 
 def _all_but(posteriors, model, root=""):
     """Yield the dotted names of the fields of a model that hold no posteriors."""
-    fields = enumerate(model) if isinstance(model, tuple) else _fields(model)
-    for name, value in fields:
+    names = range(len(model)) if isinstance(model, tuple) else (n for n, _ in model._record_fields)
+    for name in names:
+        value = model[name] if isinstance(model, tuple) else getattr(model, name)
         path = f"{root}{name}"
         if any(posterior.startswith(path + ".") for posterior in posteriors):
             yield from _all_but(posteriors, value, path + ".")
@@ -188,12 +187,13 @@ def _all_but(posteriors, model, root=""):
             yield path
 
 
-def _fields(record):
-    return ((name, getattr(record, name)) for name, _ in record._record_fields)
+def _fields(model, wrt):
+    """Return the names to differentiate: by default all but those of posteriors."""
+    return tuple(_all_but(placed(model), model)) if wrt is None else wrt
 
 
-def stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
-    """Return ``(model, NaturalStepInfo, value, gradient)``; the last two are None if ``wrt`` is.
+def stepped(model, X, Y, scale, *, step_size, monotone, gradient=False, wrt=None, **options):
+    """Return ``(model, NaturalStepInfo, value, gradient)``; the last two only with ``gradient``.
 
     ``options``: weights, jitter, rng and random quantities, as for ``bound_of``. Most models take
     one step; of several, the info has the first value and the smallest size.
@@ -201,8 +201,8 @@ def stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
     kind, requested = kind_of(model), check_size(step_size)
     kind.check_natural("natural_step", model)
     call = Call.of(kind, model, X, Y, scale, **options)
-    wrt = wrt if wrt is None else check.names(wrt, call.model)
-    turns = kind.turns(call, shares=wrt is not None)
+    wrt = check.names(_fields(model, wrt), call.model) if gradient else ()
+    turns = kind.turns(call, shares=gradient)
     model, turn, infos = call.model, next(turns), []
     while turn is not None:
         layer = turn.layer
@@ -211,7 +211,7 @@ def stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
         turn = _following(turns, model)
     size = min(info.step_size for info in infos)
     info = infos[0]._replace(step_size=size, backed_off=size < requested, in_turn=len(infos) > 1)
-    if wrt is None:
+    if not gradient:
         return model, info, None, None
     if layer.shares_rows and (after := _after(call, model, layer, wrt)):
         return model, info, *after
