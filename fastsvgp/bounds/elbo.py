@@ -13,7 +13,7 @@ from .. import check
 from ..check.scale import DataScale
 from ..distributed import reduce
 from ..distributed.reduce import on_ranks
-from ..records import restricted, tree_map
+from ..records import leaves, replaced, restricted, tree_map
 from ..records.typed import (
     Array,
     ArrayLike,
@@ -28,6 +28,7 @@ from ..records.typed import (
     Seed,
 )
 from ..runtime.edge import public_call
+from .layer_pass import KL
 from .protocol import kind_of
 from .relay import bound_of, value_and_grad
 from .svgp import SVGP
@@ -349,7 +350,8 @@ def kl_term_and_grad(
     model, _, _, dtype = kind.checked(model)
     wrt = check.names(wrt, model)
     quantities = kind.quantities(model, None, dtype, rng, random)
-    layer = kind.begin(model, check.jitter_amount(jitter, dtype), need=wrt, **quantities)
-    kl, bars = layer.kl(), layer.finish(1.0)
-    zeros = tree_map(lambda value: np.zeros_like(value)[()], model.likelihood)
-    return check.result(kl, model), restricted(kind.gradient(model, bars, zeros), wrt)
+    layer = kind.begin(model, check.jitter_amount(jitter, dtype), need=(*wrt, KL), **quantities)
+    kl, grad = layer.kl(), kind.gradient(model, layer.finish(1.0), None)
+    found = {path: bar for path, _, bar in leaves(restricted(grad, wrt)) if bar is not None}
+    zeros = restricted(tree_map(lambda value: np.zeros_like(value)[()], model), wrt)
+    return check.result(kl, model), replaced(zeros, found)

@@ -28,8 +28,8 @@ from .protocol import ALL, LayerProtocol
 # inducing variables; for more, recomputing Kuu in its reverse rule costs 1 % of the time and saves
 # an (M, M) array
 KEEP_KUU_UP_TO = 256
-# a name in ``need``: only ``means`` of the pass will be called
-MEANS = "means"
+# names in ``need``: only ``means``, or only ``kl`` and its gradient, of the pass will be called
+MEANS, KL = "means", "kl"
 
 
 class LayerParts(NamedTuple):
@@ -73,7 +73,7 @@ class LayerPass(LayerProtocol):
         Number of inputs that will be pulled: columns of Kuf.
     need : tuple of str
         Dotted names of the layer's fields to differentiate; "inputs" for the cotangents of X;
-        "natural_step"; ``MEANS``.
+        "natural_step"; ``MEANS``; ``KL``.
     prior : Prior, optional
         Prior of another pass with the same covariance, inducing inputs and jitter.
     **more
@@ -101,6 +101,10 @@ class LayerPass(LayerProtocol):
 
     def __init__(self, layer, jitter, columns=0, need=(), prior=None, **more):
         self.layer = layer
+        if KL in need and not getattr(layer.posterior, "kl_depends_on_Kuu", True):
+            need = [
+                name for name in need if name.partition(".")[0] not in ("covariance", "inducing")
+            ]
         self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, of_posterior = _needs(
             tuple(need), layer.mean is not None
         )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..bounds.layer_pass import MEANS, LayerBars, joint_samples
+from ..bounds.layer_pass import KL, MEANS, LayerBars, joint_samples
 from ..bounds.posterior_passes import layer_pass
 from ..bounds.protocol import ALL, LayerProtocol
 from ..errors import NotPositiveDefinite
@@ -59,7 +59,7 @@ class LatentPass(LayerProtocol):
         Number of inputs that will be pulled.
     need : tuple of str
         Dotted names of the model's fields to differentiate; "inputs"; "natural_step" and
-        ``MEANS``, for all layers.
+        ``MEANS`` and ``KL``, for all layers.
     hidden : bool
         End at g: the marginals are those of g, and ``pull`` takes their cotangents.
     each : sequence of dict, optional
@@ -277,7 +277,7 @@ def _own(need, number, shares):
         own = tuple(name.removeprefix(root + ".") for name in need if name.startswith(root + "."))
     if shares:
         own += tuple(name for name in need if name.partition(".")[0] == "inducing")
-    return own + tuple(name for name in need if name in ("inputs", "natural_step", MEANS))
+    return own + tuple(name for name in need if name in ("inputs", "natural_step", MEANS, KL))
 
 
 def _asks(need, field):

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..bounds.layer_pass import MEANS
+from ..bounds.layer_pass import KL, MEANS
 from ..bounds.protocol import ALL, LayerProtocol
 from ..records import Marginals, plus, replace
 from .draws import num_draws
@@ -64,12 +64,13 @@ class Chain(LayerProtocol):
         self._lowest = wanted[0] if wanted else len(own)  # the lowest layer that is differentiated
         self.passes = []
         for number, layer in enumerate(model.layers):
-            inputs = ("inputs",) if number > self._lowest or "inputs" in need else ()
+            more_need = ("inputs",) if number > self._lowest or "inputs" in need else ()
+            more_need += (KL,) if KL in need else ()
             below = number < len(model.layers) - 1 and hasattr(layer, "draws_each")
             more = {"hidden": True} if below else {}
             rows = columns * (self.samples if number else 1)
             with naming_layer(number):
-                self.passes.append(layer.start(jitter, rows, own[number] + inputs, **more))
+                self.passes.append(layer.start(jitter, rows, own[number] + more_need, **more))
 
     @property
     def clamped(self):

@@ -1,5 +1,7 @@
 """Standard normal numbers for the draws of hidden layers."""
 
+from itertools import accumulate
+
 import numpy as np
 
 from .. import check, kernels
@@ -49,8 +51,11 @@ def hidden_points(model, X, num_samples, rng):
     if not sizes:
         return Draws()
     points = kernels.normal_points(sum(sizes), S, rng, like=X).astype(X.dtype)
-    each = np.split(points, np.cumsum(sizes)[:-1].tolist(), axis=1)
-    return Draws(np.broadcast_to(z[:, None], (S, len(X), z.shape[1])) for z in each)
+    spans = zip(accumulate(sizes, initial=0), accumulate(sizes), strict=False)
+    return Draws(
+        np.broadcast_to(points[:, None, start:stop], (S, len(X), stop - start))
+        for start, stop in spans
+    )
 
 
 def _normal(rng, S, B, P, partition):
