@@ -88,7 +88,7 @@ def sgd(
     >>> fs.elbo(moved, X, Y) > value
     True
     """
-    momentum = fraction("sgd", "momentum", momentum)
+    momentum = _fraction("sgd", "momentum", momentum)
     shared = _settings(step_size, step_sizes, fixed, transform)
     return SGD(*shared, momentum=momentum)
 
@@ -142,8 +142,8 @@ def adam(
     True
     """
     beta1, beta2, epsilon = (
-        fraction("adam", "beta1", beta1),
-        fraction("adam", "beta2", beta2),
+        _fraction("adam", "beta1", beta1),
+        _fraction("adam", "beta2", beta2),
         check.scalar("epsilon", epsilon),
     )
     if not epsilon > 0:
@@ -163,8 +163,7 @@ def _settings(
     return as_schedule(step_size), by_name, as_names(fixed), transform
 
 
-def fraction(function, name, value):
-    """Return a number in [0, 1)."""
+def _fraction(function, name, value):
     value = check.scalar(name, value)
     if not 0 <= value < 1:
         raise ValueError(f"{function}: `{name}` must be at least 0 and less than 1, got {value}")

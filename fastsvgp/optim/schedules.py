@@ -349,22 +349,14 @@ def plateau(
 def lasting(value, total):
     """Replace ``steps="all"`` by ``total`` in a schedule, or in an object that holds some."""
 
-    def known(schedule):
-        return replace(schedule, steps=max(total, 1)) if schedule.steps == ALL else schedule
-
-    return with_schedules(value, Timed, known)
-
-
-def with_schedules(value, kind, change):
-    """Replace all schedules of a kind in a value by ``change(schedule)``."""
-    if isinstance(value, kind):
-        return change(value)
+    if isinstance(value, Timed):
+        return replace(value, steps=max(total, 1)) if value.steps == ALL else value
     if isinstance(value, tuple) and type(value) is tuple:
-        changed = tuple(with_schedules(one, kind, change) for one in value)
+        changed = tuple(lasting(one, total) for one in value)
         return value if all(map(operator.is_, changed, value)) else changed
     if is_dataclass(value) and not isinstance(value, type):
         held = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        new = {name: with_schedules(one, kind, change) for name, one in held.items()}
+        new = {name: lasting(one, total) for name, one in held.items()}
         changed = any(new[name] is not held[name] for name in held)
         return replace(value, **new) if changed else value
     return value
