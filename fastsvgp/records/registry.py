@@ -85,7 +85,7 @@ OURS = {
     "Relaxed": "posteriors.relaxed",
     "RelevanceBasis": "weight_space.bases.relevance",
     "RobustMax": "likelihoods.multiclass",
-    "Rounds": "train.steps.em",
+    "Rounds": "train.em",
     "SGPR": "collapsed.sgpr",
     "SVGP": "bounds.elbo",
     "SavedSearch": "recipes.model_search.saved_stages",
