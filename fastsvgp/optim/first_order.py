@@ -11,7 +11,7 @@ from ..records import transforms
 from ..records.typed import Names
 from .base import Optimiser
 from .flat import as_names
-from .schedules import Schedule, Size, as_schedule
+from .schedules import Schedule, Size, as_schedule, fraction
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def sgd(
     >>> fs.elbo(moved, X, Y) > value
     True
     """
-    momentum = _fraction("sgd", "momentum", momentum)
+    momentum = fraction("sgd", "momentum", momentum)
     shared = _settings(step_size, step_sizes, fixed, transform)
     return SGD(*shared, momentum=momentum)
 
@@ -142,8 +142,8 @@ def adam(
     True
     """
     beta1, beta2, epsilon = (
-        _fraction("adam", "beta1", beta1),
-        _fraction("adam", "beta2", beta2),
+        fraction("adam", "beta1", beta1),
+        fraction("adam", "beta2", beta2),
         check.scalar("epsilon", epsilon),
     )
     if not epsilon > 0:
@@ -161,10 +161,3 @@ def _settings(
         (name, as_schedule(size, f"step_sizes[{name!r}]")) for name, size in step_sizes.items()
     )
     return as_schedule(step_size), by_name, as_names(fixed), transform
-
-
-def _fraction(function, name, value):
-    value = check.scalar(name, value)
-    if not 0 <= value < 1:
-        raise ValueError(f"{function}: `{name}` must be at least 0 and less than 1, got {value}")
-    return value

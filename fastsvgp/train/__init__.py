@@ -15,7 +15,7 @@ from ..latents.model import MultiGP
 from ..layers.layer import DeepGP
 from ..optim.flat import as_names
 from ..optim.inverse.updates import InverseUpdates
-from ..optim.schedules import Size, check_smoothing
+from ..optim.schedules import Size, fraction
 from ..records.persistence import as_json
 from ..records.typed import (
     Group,
@@ -352,7 +352,7 @@ def _fitted(model, X, Y, call):
         callback=call.callback,
         patience=count("patience", call.patience),
         tolerance=check.scalar("tolerance", call.tolerance),
-        smoothing=check_smoothing("fit", call.smoothing),
+        smoothing=fraction("fit", "smoothing", call.smoothing),
         validate=call.validate,
         validate_every=count("validate_every", call.validate_every),
         checkpoints=Checkpoints(
