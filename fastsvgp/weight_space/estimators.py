@@ -38,6 +38,7 @@ from .. import check, kernels
 from ..likelihoods import Gaussian
 from ..records import Marginals, plus, tree_map
 from ..runtime import deferred_checks
+from .bases.base import sum64
 from .bases.samples import to_like
 from .sample_side import BasisBatch, Functions, SeenBars, moments
 
@@ -158,13 +159,13 @@ class GaussianNoise(Reduced):
     def data_term(self):
         """Evaluate j, then i with its backward pass in one sweep: its cotangents need only j."""
         task, Y, control = self.task, self.task.Y, self.task.control
-        noise, known = number(task.model.likelihood.variance), total(Y * Y)
+        noise, known = number(task.model.likelihood.variance), sum64(Y * Y)
         count, c = task.scale * len(Y), task.scale / noise
         j = self.j.forward(task.X, control, task.near)
         i_bars = self._bars(j, c, rest=True)
         i = self.i.forward(task.X, control, task.near, i_bars, task.wrt)
         j_bars = self._bars(i, c, rest=False)
-        squares = vector(Y, total((Y - i.p) * (Y - j.p)), total(i.X * j.X) + total(i.V))
+        squares = vector(Y, sum64((Y - i.p) * (Y - j.p)), sum64(i.X * j.X) + sum64(i.V))
         if control is not None:
             removed, *points = control.correct_squares(i.errors, j.errors, c, len(Y))
             squares -= mean_and_columns(removed)
@@ -255,8 +256,3 @@ def vector(like, *numbers):
 def number(value):
     """Return a parameter as a float, or unchanged on a device."""
     return value if deferred_checks.on_device(value) else float(value)
-
-
-def total(values):
-    """Sum in float64."""
-    return values.sum(dtype=np.float64)
