@@ -201,7 +201,7 @@ def why_not(cell):
     """Return why a cell cannot be run."""
     if cell.read_from:
         return f"is read from the row {cell.read_from[0]!r}"
-    return f"no data: {cell.missing}"
+    return f"{'no data' if cell.program is None else 'no longer there'}: {cell.missing}"
 
 
 # --- other commands -------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def listing(names):
             if names:
                 what = f"{len(found)} of {cell.splits} splits, about {cell.minutes:g} min each"
                 yield f"  {cell.row}: {what if cell.runs else why_not(cell)}"
-            elif cell.missing:
+            elif cell.missing and cell.program is None:
                 missing.append(cell.missing)
         hours = f"{left / 60:.1f} of {total / 60:.1f} CPU hours left"
         lacks = f"; no data: {', '.join(dict.fromkeys(missing))}" if missing else ""

@@ -4,8 +4,8 @@
     python bench/sweeps.py slices --small      # one of them with tiny arrays: a test that it runs
 
 Times are microseconds back to back, by the clock of the device; the values in force are in
-brackets. ``slices``: ``cut_slice_chunks``, the time of a slice of a cut sum by the model of
-``tiled``, beside whole sums and slices by the number of blocks alone.
+brackets. ``slices``: ``BLOCKS_EACH`` of ``tiled``, slices of cut sums per multiprocessor; 0: whole
+sums.
 ``direct``: covariances by direct differences and by products, for numbers of features around
 ``DIRECT_BELOW``. ``cholesky``: factors by our kernels and by cuSOLVER, for sizes around
 ``own_cholesky_rows``, and cuSOLVER's alone. ``inverse``: two solves of a step, and the inverse with
@@ -70,10 +70,8 @@ def matrix(n, dtype):
 
 def slices(dtype, small):
     from fastsvgp import kernels
-    from fastsvgp.kernels.cuda.common import waves
-    from fastsvgp.runtime import tuning
+    from fastsvgp.kernels.cuda import tiled
 
-    by_number = {"slice_of": lambda lengths, standard, *_: standard}
     for n in (70,) if small else (256, 512, 1000, 2000, 4000):
         A, L = matrix(n, dtype)
         for name, call in (
@@ -82,12 +80,11 @@ def slices(dtype, small):
             ("tril_product", lambda A=A: kernels.tril_product(A, A)),
         ):
             found = {}
-            for cost in (1.0, 2.0, 4.0, 8.0, 16.0):
-                words = f"[{cost:g}]" if cost == tuning.current.cut_slice_chunks else f"{cost:g}"
-                found[words] = call, tuning.override(cut_slice_chunks=cost)
-            found["whole"] = call, tuning.override(cut_slice_chunks=1e9)
-            found["by number"] = call, constants(waves, **by_number)
-            line(f"{name}, {n}, {dtype}, by cost of a slice", found, small)
+            for each in (2, 3, 4, 6, 8, 12):
+                words = f"[{each}]" if each == tiled.BLOCKS_EACH else f"{each}"
+                found[words] = call, constants(tiled, BLOCKS_EACH=each, CUT_UP_TO=3 * each)
+            found["0"] = call, constants(tiled, LEAST=2**30)
+            line(f"{name}, {n}, {dtype}, by slices per multiprocessor", found, small)
 
 
 def direct(dtype, small):

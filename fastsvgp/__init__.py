@@ -145,7 +145,6 @@ _ROOMS = {
     "optim.by_field": ("by_field", "gentle_inducing"),
     "optim.adagrad": ("adagrad",),
     "optim.first_order": ("adam", "sgd"),
-    "optim.nesterov": ("nesterov",),
     "initialise.inducing": ("greedy_variance_inducing", "kmeans_inducing"),
     "initialise.lengthscales": ("median_lengthscales",),
     "initialise.patches": ("patch_inducing",),

@@ -146,7 +146,6 @@ from .optim.natural.step import (
     natural_step as natural_step,
     natural_step_and_grad as natural_step_and_grad,
 )
-from .optim.nesterov import nesterov as nesterov
 from .paths.record import Paths as Paths
 from .paths.sample import sample_paths as sample_paths
 from .posteriors import (

@@ -5,7 +5,8 @@ The table is ``_ROOMS`` of ``fastsvgp/__init__.py``.
 ``python tools/public_names.py`` updates them; ``--check`` names stale ones without writing. The
 lists are the stub ``__init__.pyi``, the ``__init__`` of rooms that consist of public names, the
 functions that kinds of model serve (``models.OFFERED``), the modules of records
-(``registry.OURS``), and the entries of ``docs/api``. The sources are read, not imported.
+(``registry.OURS``), and the entries of ``docs/api``. The ``__init__`` of ``kernels`` follows from
+its front doors. The sources are read, not imported.
 """
 
 import ast
@@ -125,6 +126,18 @@ def door(sources, room, names):
     return f'"""{said}"""\n\n{imports}\n{listed}'
 
 
+def operations(sources, room):
+    """Return the ``__init__`` of the kernels: docstring, and the operations of each front door."""
+    said = ast.get_docstring(sources.tree(room / "__init__.py"), clean=False)
+    found = {
+        path.stem: [f.name for f in sources.tree(path).body if isinstance(f, ast.FunctionDef)]
+        for path in sources.files(room, "*.py")
+        if path.parent == room and path.stem != "__init__"
+    }
+    imports = (import_of(f".{stem}", names, reexport=True) for stem, names in found.items())
+    return f'"""{said}"""\n\n{"".join(imports)}'
+
+
 def decorated(node, pattern):
     return any(re.fullmatch(pattern, ast.unparse(item)) for item in node.decorator_list)
 
@@ -194,6 +207,7 @@ def update(sources):
     sources.write(PACKAGE / "__init__.pyi", stub(rooms, modules))
     for room in DOORS:
         sources.write(PACKAGE / room / "__init__.py", door(sources, room, rooms[room]))
+    sources.write(PACKAGE / "kernels" / "__init__.py", operations(sources, PACKAGE / "kernels"))
     for path, name, values, brackets in (
         (PACKAGE / "models.py", "OFFERED", [f'"{n}"' for n in served(sources, public)], "()"),
         (

@@ -69,7 +69,8 @@ class Cell:
     differs : str
         What differs from the paper, besides the steps.
     missing : str
-        Data or program that the cell needs and that are not at hand.
+        Data that the cell needs and that are not at hand; with a ``program``, what it needs and
+        the package no longer has. Files of results of such a cell are still shown.
     read_from : (row, step), optional
         The row whose scores at this step are those of this row.
     """

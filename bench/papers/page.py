@@ -65,7 +65,7 @@ def arguments(table, cell):
 
 
 def steps(cell):
-    if not cell.runs and cell.read_from is None:
+    if cell.program is None and cell.read_from is None:
         return ""
     text = f"{cell.steps:,}" if cell.steps else ""
     return f"{text} ({cell.paper_steps:,})" if cell.paper_steps else text

@@ -11,9 +11,7 @@ arrays are always accepted), and ``MemoryError`` when GPU memory runs out. Both 
 arguments.
 """
 
-from .adam_update import (
-    adam as adam,
-)
+from .adam_update import adam as adam
 from .chevron import (
     chevron_gram as chevron_gram,
     chevron_gram_vjp as chevron_gram_vjp,
@@ -39,9 +37,7 @@ from .factorisations import (
     cholesky_vjp as cholesky_vjp,
     whitening_vjp as whitening_vjp,
 )
-from .fingerprint import (
-    fold_bits as fold_bits,
-)
+from .fingerprint import fold_bits as fold_bits
 from .fourier import (
     fourier_frequencies as fourier_frequencies,
     fourier_multiply as fourier_multiply,
@@ -50,12 +46,8 @@ from .fourier import (
     fourier_multiply_vjp as fourier_multiply_vjp,
     fourier_sweep as fourier_sweep,
 )
-from .gaussian_terms import (
-    gaussian_term as gaussian_term,
-)
-from .group_sums import (
-    sum_each as sum_each,
-)
+from .gaussian_terms import gaussian_term as gaussian_term
+from .group_sums import sum_each as sum_each
 from .newton_schulz import (
     newton_schulz_curvature as newton_schulz_curvature,
     newton_schulz_gram as newton_schulz_gram,
@@ -90,9 +82,7 @@ from .patches import (
     patch_sums_vjp as patch_sums_vjp,
     window_places as window_places,
 )
-from .pivoted_cholesky import (
-    deflate as deflate,
-)
+from .pivoted_cholesky import deflate as deflate
 from .products import (
     add_outer as add_outer,
     add_outer_minus_scaled as add_outer_minus_scaled,
@@ -136,9 +126,7 @@ from .sparse_rows import (
     gather_rows as gather_rows,
     sum_rows as sum_rows,
 )
-from .stratified import (
-    stratified_units as stratified_units,
-)
+from .stratified import stratified_units as stratified_units
 from .triangular import (
     inverse_triangular as inverse_triangular,
     inverse_triangular_vjp as inverse_triangular_vjp,

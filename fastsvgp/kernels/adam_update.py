@@ -1,10 +1,9 @@
 """Fused Adam update of flat parameter vectors."""
 
-from ..runtime.dispatch import family
-
-twin = family("adam_update")
+from ..runtime.dispatch import operation
 
 
+@operation("vector", "vector_bar", "first", "second", "*out")
 def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, epsilon, count):
     """Take one ascent step of Adam (Kingma & Ba 2015, algorithm 1, sign reversed) in one pass.
 
@@ -25,8 +24,3 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
 
     Cost: 13 flops, one square root and one division per entry.
     """
-    outputs = {f"out[{i}]": array for i, array in enumerate(out)}
-    module = twin(vector=vector, vector_bar=vector_bar, first=first, second=second, **outputs)
-    return module.adam(
-        vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count
-    )

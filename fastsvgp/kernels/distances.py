@@ -1,10 +1,9 @@
 """Squared distances of rows: for functions of r^2 that the fused kernels do not know."""
 
-from ..runtime.dispatch import family
-
-twin = family("distances")
+from ..runtime.dispatch import operation
 
 
+@operation("X1", "X2", "lengthscales")
 def squared_distances(X1, X2, lengthscales):
     """Compute r^2 = sum_d ((x_d - x'_d) / l_d)^2 between the rows of two arrays, (N1, N2).
 
@@ -12,9 +11,9 @@ def squared_distances(X1, X2, lengthscales):
     ``lengthscales`` is () or (D,). ``X2=None`` means ``X1``: the result is then exactly symmetric,
     and its diagonal is 0. 3 D flops per entry.
     """
-    return twin(X1=X1, X2=X2, lengthscales=lengthscales).squared_distances(X1, X2, lengthscales)
 
 
+@operation("R_bar", "X1", "X2", "lengthscales")
 def squared_distances_vjp(R_bar, X1, X2, lengthscales, need=("X1", "X2", "lengthscales")):
     """Compute the cotangents (X1_bar, X2_bar, lengthscales_bar); None if not in ``need``.
 
@@ -23,5 +22,3 @@ def squared_distances_vjp(R_bar, X1, X2, lengthscales, need=("X1", "X2", "length
     ``X1_bar`` holds both sides and ``X2_bar`` is None. R_bar in either memory order is used without
     a copy. About 6 D flops per entry, by the pass of ``stationary_vjp``.
     """
-    module = twin(R_bar=R_bar, X1=X1, X2=X2, lengthscales=lengthscales)
-    return module.squared_distances_vjp(R_bar, X1, X2, lengthscales, need)

@@ -3,11 +3,10 @@
 Only lower triangles are read.
 """
 
-from ..runtime.dispatch import family
-
-twin = family("factorisations")
+from ..runtime.dispatch import operation
 
 
+@operation("A", "noise")
 def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
     """Compute lower Cholesky factors ``L L' = A + diag(noise) + jitter I``.
 
@@ -30,18 +29,18 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
 
     Cost: M^3 / 3 flops per matrix.
     """
-    return twin(A=A, noise=noise).cholesky(A, jitter, overwrite_a, noise)
 
 
+@operation("L_bar", "L")
 def cholesky_vjp(L_bar, L):
     """Compute the symmetric ``A_bar = L^-T (Phi(P) + Phi(P)') L^-1 / 2`` with P = L' L_bar.
 
     L is the factor of A. Phi keeps the lower triangle and halves the diagonal (Murray 2016,
     "Differentiation of the Cholesky decomposition"). 2 M^3 flops.
     """
-    return twin(L_bar=L_bar, L=L).cholesky_vjp(L_bar, L)
 
 
+@operation("C", "L", "inverse")
 def whitening_vjp(C, L, overwrite_c=False, inverse=None):
     """Compute ``A_bar = -L^-T (Phi(C) + Phi(C)') L^-1 / 2``, the pullback through X_k = L^-1 Y_k.
 
@@ -64,34 +63,33 @@ def whitening_vjp(C, L, overwrite_c=False, inverse=None):
     Cost: M^3 flops (a blocked symmetric congruence); with ``inverse`` 2 M^3, all of them in
     products.
     """
-    return twin(C=C, L=L, inverse=inverse).whitening_vjp(C, L, overwrite_c, inverse)
 
 
+@operation("L")
 def cholesky_inverse(L):
     """Compute ``(L L')^-1`` (..., M, M), symmetric, from lower factors. 2/3 M^3 flops."""
-    return twin(L=L).cholesky_inverse(L)
 
 
+@operation("Y_bar", "L", "Y")
 def cholesky_inverse_vjp(Y_bar, L, Y):
     """Compute ``L_bar = -tril(Y (Y_bar + Y_bar') L^-T)`` of ``Y = cholesky_inverse(L)``.
 
     3 M^3 flops.
     """
-    return twin(Y_bar=Y_bar, L=L, Y=Y).cholesky_inverse_vjp(Y_bar, L, Y)
 
 
+@operation("L")
 def cholesky_product(L):
     """Compute ``L L'`` for lower factors (..., M, M), both triangles. M^3 / 3 flops per matrix.
 
     The strict upper triangles of L are never read.
     """
-    return twin(L=L).cholesky_product(L)
 
 
+@operation("A")
 def cholesky_of_inverse(A, jitter=0.0):
     """Compute lower ``W`` with ``W W' = (A + jitter I)^-1`` and a positive diagonal.
 
     The inverse is never formed: the elimination runs from the last row upwards. Raises
     ``NotPositiveDefinite``. 2/3 M^3 flops.
     """
-    return twin(A=A).cholesky_of_inverse(A, jitter)

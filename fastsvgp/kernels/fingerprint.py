@@ -1,10 +1,9 @@
 """Fingerprint of an array, which shows whether two arrays hold equal numbers."""
 
-from ..runtime.dispatch import family
-
-twin = family("fingerprint")
+from ..runtime.dispatch import operation
 
 
+@operation("numbers")
 def fold_bits(numbers):
     """Fold the bits of contiguous float64 ``numbers`` (n,) into a fingerprint.
 
@@ -12,4 +11,3 @@ def fold_bits(numbers):
     Neither depends on where the numbers are or on their order. From a GPU a few hundred numbers are
     copied. One pass.
     """
-    return twin(numbers=numbers).fold_bits(numbers)

@@ -29,11 +29,12 @@ num - 1; repeats are allowed. An index out of range raises ``IndexError`` on the
 only with FASTSVGP_CUDA_CHECK=1 in the environment.
 """
 
-from ..runtime.dispatch import family
+from ..runtime.dispatch import family, operation
 
 twin = family("fourier")
 
 
+@operation("indices")
 def fourier_frequencies(family, seed, indices, D, dtype=float):
     """Draw the frequencies omega (n, D) of ``indices`` for unit lengthscales.
 
@@ -52,9 +53,9 @@ def fourier_frequencies(family, seed, indices, D, dtype=float):
     error below 16 eps. Normal components end at 5.77 standard deviations, beyond which the normal
     distribution has 8e-9 of its mass.
     """
-    return twin(indices=indices).fourier_frequencies(family, seed, indices, D, dtype)
 
 
+@operation("X", "w", "indices", "variance", "lengthscales")
 def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose=False):
     """Compute ``Phi w``, or ``Phi' w`` with ``transpose``; Phi is never stored in memory.
 
@@ -83,12 +84,9 @@ def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, t
     numbers (256 MiB in float64) beside the result, the reverse rule twice that, or as much as one
     of its results if that is more; many frequencies then go through in runs.
     """
-    module = twin(X=X, w=w, indices=indices, variance=variance, lengthscales=lengthscales)
-    return module.fourier_multiply(
-        X, w, family, seed, indices, num, variance, lengthscales, transpose
-    )
 
 
+@operation("out_bar", "X", "w", "indices", "variance", "lengthscales")
 def fourier_multiply_vjp(
     out_bar,
     X,
@@ -129,19 +127,9 @@ def fourier_multiply_vjp(
 
     4 R + 2 D flops per pair beyond those of ``fourier_multiply``.
     """
-    module = twin(
-        out_bar=out_bar,
-        X=X,
-        w=w,
-        indices=indices,
-        variance=variance,
-        lengthscales=lengthscales,
-    )
-    return module.fourier_multiply_vjp(
-        out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
-    )
 
 
+@operation("X", "w", "seeds", "variance", "lengthscales", "factors")
 def fourier_multiply_rows(X, w, family, seeds, num, variance, lengthscales, factors=None):
     """Products with features of S functions: each has its own rows of ``w``, and its own points.
 
@@ -177,12 +165,9 @@ def fourier_multiply_rows(X, w, family, seeds, num, variance, lengthscales, fact
     up to 2^21 numbers, or one tile of points for all right-hand sides; on a device, partial sums of
     up to 2^25 numbers.
     """
-    module = twin(
-        X=X, w=w, seeds=seeds, variance=variance, lengthscales=lengthscales, factors=factors
-    )
-    return module.fourier_multiply_rows(X, w, family, seeds, num, variance, lengthscales, factors)
 
 
+@operation("out_bar", "X", "w", "seeds", "variance", "lengthscales", "factors")
 def fourier_multiply_rows_vjp(
     out_bar, X, w, family, seeds, num, variance, lengthscales, factors=None
 ):
@@ -202,18 +187,6 @@ def fourier_multiply_rows_vjp(
 
     summed over s if the functions share their points. 2 D flops per pair more than the product.
     """
-    module = twin(
-        out_bar=out_bar,
-        X=X,
-        w=w,
-        seeds=seeds,
-        variance=variance,
-        lengthscales=lengthscales,
-        factors=factors,
-    )
-    return module.fourier_multiply_rows_vjp(
-        out_bar, X, w, family, seeds, num, variance, lengthscales, factors
-    )
 
 
 def fourier_sweep(

@@ -1,10 +1,9 @@
 """Expected log likelihoods in closed form."""
 
-from ..runtime.dispatch import family
-
-twin = family("gaussian_terms")
+from ..runtime.dispatch import operation
 
 
+@operation("Y", "mean", "var", "variance", "weights")
 def gaussian_term(Y, mean, var, variance, need=True, weights=None):
     """Sum E log N(y | f, s) over the data for f ~ N(mean, var) elementwise, with derivatives.
 
@@ -27,5 +26,3 @@ def gaussian_term(Y, mean, var, variance, need=True, weights=None):
     variance_bar : () of the same dtype, infinite on overflow
         None without ``need``.
     """
-    module = twin(Y=Y, mean=mean, var=var, variance=variance, weights=weights)
-    return module.gaussian_term(Y, mean, var, variance, need, weights)

@@ -1,6 +1,6 @@
 """Natural-gradient steps towards chol(A^-1), made of matrix products only."""
 
-from ..runtime.dispatch import check_out, family
+from ..runtime.dispatch import check_out, family, operation
 
 twin = family("newton_schulz")
 
@@ -36,6 +36,7 @@ def newton_schulz_gram(A, L, out=None):
     return module.newton_schulz_gram(A, L, out)
 
 
+@operation("L", "D", "step_size")
 def newton_schulz_update(L, D, step_size, overwrite_d=False):
     """Compute ``L (I - g Phi(D))`` for the lower ``D`` of ``newton_schulz_gram``.
 
@@ -58,7 +59,6 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False):
     Cost: M^3 / 3 flops. Source: eq. (6) of the inverse-free paper, L - g L [tril(E) - (I + diag(E))
     / 2].
     """
-    return twin(L=L, D=D, step_size=step_size).newton_schulz_update(L, D, step_size, overwrite_d)
 
 
 def newton_schulz_step(A, L, step_size, out=None):
@@ -72,6 +72,7 @@ def newton_schulz_step(A, L, step_size, out=None):
     return module.newton_schulz_step(A, L, step_size, out)
 
 
+@operation("L_new_bar", "A", "L", "D", "step_size")
 def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     """Pull L_new_bar back through ``newton_schulz_step``: ``(A_bar, L_bar)``.
 
@@ -80,28 +81,27 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     L_bar = tril(L_new_bar F') - g tril(A L S). Only lower triangles are read. 4/3 M^3 flops for
     A_bar, 3 M^3 for both.
     """
-    module = twin(L_new_bar=L_new_bar, A=A, L=L, D=D, step_size=step_size)
-    return module.newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need)
 
 
+@operation("L", "S")
 def tril_congruence(L, S):
     """Compute the lower triangle of ``L S L'`` for lower L and symmetric S (..., M, M). M^3 flops.
 
     Only lower triangles are read. The entries of the result above its diagonal are undefined:
     ``symmetrise`` fills them in.
     """
-    return twin(L=L, S=S).tril_congruence(L, S)
 
 
+@operation("A", "L", "D")
 def newton_schulz_curvature(A, L, D):
     """Compute the step direction P = L Phi(D) (..., M, M) and c = <P, A P> (...) in float64.
 
     Along ``L - g P`` the trace of L' A L is quadratic in g with last term c g^2, so c is all that
     an exact line search needs. M^3 flops.
     """
-    return twin(A=A, L=L, D=D).newton_schulz_curvature(A, L, D)
 
 
+@operation("S", "v")
 def power_iteration(S, v, shift=0.0, iterations=3):
     """Estimate the largest absolute eigenvalue of ``S + shift I`` by power iteration from ``v``.
 
@@ -120,9 +120,9 @@ def power_iteration(S, v, shift=0.0, iterations=3):
 
     Cost: 2 M^2 flops, and one pass over half of S, per iteration.
     """
-    return twin(S=S, v=v).power_iteration(S, v, shift, iterations)
 
 
+@operation("A", "L", "v", "*start")
 def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3)):
     """Take several steps whose sizes follow from the current iterate.
 
@@ -168,7 +168,3 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
 
     Cost: 4/3 M^3 flops per step, and M^3 once if there is no ``start``.
     """
-    named = {} if start is None else {"start[0]": start[0], "start[1]": start[1]}
-    return twin(A=A, L=L, v=v, **named).newton_schulz_walk(
-        A, L, v, tolerance, steps, start, iterations
-    )

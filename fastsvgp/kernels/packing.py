@@ -3,29 +3,28 @@
 Lower triangles are packed row by row: M (M + 1) / 2 numbers of each.
 """
 
-from ..runtime.dispatch import family
-
-twin = family("packing")
+from ..runtime.dispatch import operation
 
 
+@operation("A", "out")
 def pack_tril(A, out):
     """Write the lower triangles of ``A`` (..., M, M), row by row, to ``out`` (..., M (M + 1) / 2).
 
     The strict upper triangle is never read. ``out`` is C-contiguous; its dtype may differ from that
     of ``A``. The reverse rule is ``unpack_tril``. No flops; one pass.
     """
-    return twin(A=A, out=out).pack_tril(A, out)
 
 
+@operation("packed")
 def unpack_tril(packed, size, dtype):
     """Unpack ``packed`` (..., size (size + 1) / 2) into new lower-triangular matrices of ``dtype``.
 
     The result is (..., size, size) with a zero strict upper triangle, filled row by row. ``packed``
     is C-contiguous. The reverse rule is ``pack_tril``. No flops; one pass.
     """
-    return twin(packed=packed).unpack_tril(packed, size, dtype)
 
 
+@operation("*fields", "out")
 def pack_fields(fields, triangles, out):
     """Write arrays, one after another, to the flat float64 vector ``out``.
 
@@ -35,21 +34,17 @@ def pack_fields(fields, triangles, out):
 
     On a device six arrays are one launch. No flops; one pass.
     """
-    return twin(**_named(fields), out=out).pack_fields(fields, triangles, out)
 
 
+@operation("vector", "*fields")
 def unpack_fields(vector, fields, triangles):
     """Do the reverse: write the numbers of ``vector`` to these arrays, in place.
 
     The arrays are C-contiguous, on the device of the vector. Strict upper triangles become zero.
     """
-    return twin(vector=vector, **_named(fields)).unpack_fields(vector, fields, triangles)
 
 
-def _named(fields):
-    return {f"fields[{i}]": field for i, field in enumerate(fields)}
-
-
+@operation("vector", "entries", "low", "high")
 def to_positive(vector, entries, transform, low, high):
     """Replace entries u by ``transform.forward(u)``, within ``low`` and ``high``, in place.
 
@@ -58,21 +53,16 @@ def to_positive(vector, entries, transform, low, high):
     transform : a ``records.transforms.Transform``
     low, high : (k,) float64
     """
-    return twin(vector=vector, entries=entries, low=low, high=high).to_positive(
-        vector, entries, transform, low, high
-    )
 
 
+@operation("vector", "entries")
 def from_positive(vector, entries, transform):
     """Replace entries x by ``transform.inverse(x)``; arguments as of ``to_positive``."""
-    return twin(vector=vector, entries=entries).from_positive(vector, entries, transform)
 
 
+@operation("vector_bar", "vector", "entries")
 def to_positive_vjp(vector_bar, vector, entries, transform):
     """Multiply entries of a cotangent by ``transform.derivative`` of those of ``vector``, in place.
 
     vector : (n,), before ``to_positive``
     """
-    return twin(vector_bar=vector_bar, vector=vector, entries=entries).to_positive_vjp(
-        vector_bar, vector, entries, transform
-    )

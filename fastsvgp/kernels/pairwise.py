@@ -1,10 +1,9 @@
 """Matrices of functions of pairs of rows: stationary functions and inner products."""
 
-from ..runtime.dispatch import family
-
-twin = family("pairwise")
+from ..runtime.dispatch import operation
 
 
+@operation("X1", "X2", "variance", "lengthscales")
 def stationary(family, X1, X2, variance, lengthscales):
     """Evaluate a stationary function between the rows of two arrays.
 
@@ -32,10 +31,9 @@ def stationary(family, X1, X2, variance, lengthscales):
     way r keeps its relative accuracy for near points far from the origin. NaN in a row of the
     inputs gives NaN in the matching row or column of the result.
     """
-    module = twin(X1=X1, X2=X2, variance=variance, lengthscales=lengthscales)
-    return module.stationary(family, X1, X2, variance, lengthscales)
 
 
+@operation("K_bar", "X1", "X2", "variance", "lengthscales", "K")
 def stationary_vjp(
     K_bar,
     family,
@@ -72,23 +70,21 @@ def stationary_vjp(
     sum_i w_ij (x_i - x'_j) / l^2, l_bar = sum_ij w_ij (x_i - x'_j)^2 / l^3, s_bar = sum K_bar K /
     s. About 6 D flops per entry. The derivative of the Matern-1/2 function at r = 0 is taken as 0.
     """
-    module = twin(K_bar=K_bar, X1=X1, X2=X2, variance=variance, lengthscales=lengthscales, K=K)
-    return module.stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K)
 
 
+@operation("X1", "X2", "weights")
 def inner(X1, X2, weights):
     """Compute weighted inner products X1 diag(weights) X2' of rows, (N1, N2). 2 D flops per entry.
 
     ``weights`` is () or (D,). ``X2=None`` means ``X1``: then the weights must not be negative, half
     the flops are spent and the result is exactly symmetric.
     """
-    return twin(X1=X1, X2=X2, weights=weights).inner(X1, X2, weights)
 
 
+@operation("K_bar", "X1", "X2", "weights")
 def inner_vjp(K_bar, X1, X2, weights, need=("X1", "X2", "weights")):
     """Compute the cotangents (X1_bar, X2_bar, weights_bar) of ``inner``; None if not in ``need``.
 
     For ``X2=None`` K_bar must be symmetric, ``X1_bar`` holds both sides and ``X2_bar`` is None.
     K_bar in either memory order is used without a copy. 2 D flops per entry for each side.
     """
-    return twin(K_bar=K_bar, X1=X1, X2=X2, weights=weights).inner_vjp(K_bar, X1, X2, weights, need)

@@ -7,32 +7,31 @@ w C numbers in the same order. ``windows`` is a range (start, stop) of windows, 
 stop - start. Each pair of window ranges can be a separate call, so no weights (P, P) need to exist.
 """
 
-from ..runtime.dispatch import family
-
-twin = family("patches")
+from ..runtime.dispatch import operation
 
 
+@operation("X")
 def gather_patches(X, geometry, windows=None):
     """Gather the patches (N, P, d) of images X (N, H W C)."""
-    return twin(X=X).gather_patches(X, geometry, windows)
 
 
+@operation("patches_bar")
 def gather_patches_vjp(patches_bar, geometry, windows=None):
     """Scatter ``patches_bar`` back to ``X_bar`` (N, H W C): each pixel sums over its windows.
 
     N P d additions.
     """
-    return twin(patches_bar=patches_bar).gather_patches_vjp(patches_bar, geometry, windows)
 
 
+@operation("like")
 def window_places(geometry, like, windows=None):
     """Return row and column of the first pixel of each window, (P, 2), in the dtype of ``like``.
 
     The result is on the device of ``like``.
     """
-    return twin(like=like).window_places(geometry, like, windows)
 
 
+@operation("Z", "X", "A", "variance", "lengthscales")
 def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
     """Compute ``out[m, n] = sum_p A[m, p] k(z_m, x_n[p])`` for a function k of ``stationary``.
 
@@ -54,10 +53,9 @@ def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
     number of remaining entries (m, n, p), the cost is (2 d + 25) E flops. No array of M N P numbers
     is formed. The error of k is that of ``stationary``.
     """
-    module = twin(Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
-    return module.patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows)
 
 
+@operation("K_bar", "Z", "X", "A", "variance", "lengthscales")
 def patch_sums_vjp(
     K_bar,
     family,
@@ -78,12 +76,9 @@ def patch_sums_vjp(
     K_bar_mn k, summed over m for A (P,), s_bar = sum K_bar A k / s. (4 d + 30) E flops, and 2 d E
     more for X. Patches are not merged if the cotangent of X is needed.
     """
-    module = twin(K_bar=K_bar, Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
-    return module.patch_sums_vjp(
-        K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need
-    )
 
 
+@operation("X", "B", "variance", "lengthscales")
 def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None, others=None):
     """Compute ``out[n] = sum_pq B[p, q] k(x_n[p], x_n[q])`` for a function k of ``stationary``.
 
@@ -107,10 +102,9 @@ def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None
     Patches are merged as in ``patch_sums``. Without ``others`` only pairs p <= q are computed. Sums
     are accumulated in float64.
     """
-    module = twin(X=X, B=B, variance=variance, lengthscales=lengthscales)
-    return module.patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows, others)
 
 
+@operation("k_bar", "X", "B", "variance", "lengthscales")
 def patch_pair_sums_vjp(
     k_bar,
     family,
@@ -128,7 +122,3 @@ def patch_pair_sums_vjp(
     They are ``(X_bar, B_bar, variance_bar, lengthscales_bar)``. B_bar is sum_n k_bar_n k(x_n[p],
     x_n[q]), symmetric (P, P) or (P, Q); for B (P,) it is 2 sum_n k_bar_n sum_q b_q k, (P,).
     """
-    module = twin(k_bar=k_bar, X=X, B=B, variance=variance, lengthscales=lengthscales)
-    return module.patch_pair_sums_vjp(
-        k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need
-    )

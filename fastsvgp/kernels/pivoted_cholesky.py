@@ -1,10 +1,9 @@
 """Pivoted Cholesky factorisation, column by column."""
 
-from ..runtime.dispatch import family
-
-twin = family("pivoted_cholesky")
+from ..runtime.dispatch import operation
 
 
+@operation("factor", "column", "variance")
 def deflate(factor, j, pivot, column, variance):
     """Take step ``j`` of a pivoted Cholesky factorisation ``K ~ F F'`` of a covariance K (N, N).
 
@@ -24,6 +23,3 @@ def deflate(factor, j, pivot, column, variance):
 
     Cost: (2 j + 3) N flops, bound by the one pass over ``factor[:, :j]``.
     """
-    twin(factor=factor, column=column, variance=variance).deflate(
-        factor, j, pivot, column, variance
-    )

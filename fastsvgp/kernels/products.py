@@ -2,19 +2,20 @@
 
 import numpy as np
 
-from ..runtime.dispatch import family, one_device, shares_memory
+from ..runtime.dispatch import family, one_device, operation, shares_memory
 
 twin = family("products")
 
 
+@operation("A", "B")
 def matmul(A, B, transpose_a=False, transpose_b=False):
     """Multiply ``op(A) op(B)`` for matrices (..., m, k), (..., k, n). 2 m n k flops.
 
     It uses the same BLAS and the same threads as all other operations.
     """
-    return twin(A=A, B=B).matmul(A, B, transpose_a, transpose_b)
 
 
+@operation("A", "w", "out")
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     """Compute the lower triangle of ``A diag(w) A'`` for A (M, N) and weights w (N,).
 
@@ -23,29 +24,28 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     ``out``. With ``overwrite_a`` no copy is made if all weights have one sign; ``A`` is then
     overwritten. M^2 N flops, one (M, N) copy.
     """
-    return twin(A=A, w=w, out=out).weighted_gram(A, w, out, add, overwrite_a)
 
 
+@operation("like")
 def chunk_numbers(like):
     """Return how many numbers one chunk of a long matrix should have, on the device of ``like``.
 
     It bounds the memory, and is large enough for the work on a chunk to be efficient: 2^21 (16 MiB
     in float64) on the CPU, 2^18 per multiprocessor on a GPU.
     """
-    return twin(like=like).chunk_numbers(like)
 
 
+@operation("A")
 def symmetrise(A):
     """Copy lower triangles of A (..., M, M), C-contiguous, to the upper ones in place; return A."""
-    return twin(A=A).symmetrise(A)
 
 
+@operation("like")
 def empty(shape, like):
     """Return an uninitialised array with the dtype and on the device of ``like``.
 
     Large arrays reuse memory that is no longer in use.
     """
-    return twin(like=like).empty(shape, like)
 
 
 def full(shape, value, like, dtype=None):
@@ -60,35 +60,36 @@ def full(shape, value, like, dtype=None):
     return out
 
 
+@operation("A", "x", "B")
 def column_moments(A, x, B=None):
     """Compute ``(A' x, sum_i A[i] B[i])``, both (N,), in one pass over A and B (M, N), in float64.
 
     B defaults to A. 4 M N flops.
     """
-    return twin(A=A, x=x, B=B).column_moments(A, x, B)
 
 
+@operation("A", "w", "out")
 def scale_columns(A, w, out=None):
     """Compute ``A diag(w)`` for A (M, N); ``out`` may be A itself. One pass."""
-    return twin(A=A, w=w, out=out).scale_columns(A, w, out)
 
 
+@operation("T", "x", "a", "w")
 def add_outer(T, x, a, w=None):
     """Update ``T += x a'``, or ``T = T diag(w) + x a'``, in place; return T. One pass.
 
     T : (M, N), C-contiguous; x : (M,); a, w : (N,)
     """
-    return twin(T=T, x=x, a=a, w=w).add_outer(T, x, a, w)
 
 
+@operation("T", "A", "c")
 def add_scaled(T, A, c):
     """Update ``T += c A`` in place; return T. One pass.
 
     T, A : (M, N), C-contiguous; c : a number
     """
-    return twin(T=T, A=A, c=c).add_scaled(T, A, c)
 
 
+@operation("T", "x", "a", "A", "w")
 def add_outer_minus_scaled(T, x, a, A, w, scale=False):
     """Update ``T += x a' - A diag(w)`` in place; return ``A a`` (M,). One pass.
 
@@ -96,25 +97,25 @@ def add_outer_minus_scaled(T, x, a, A, w, scale=False):
 
     T, A : (M, N), C-contiguous; x : (M,); a, w : (N,)
     """
-    return twin(T=T, x=x, a=a, A=A, w=w).add_outer_minus_scaled(T, x, a, A, w, scale)
 
 
+@operation("T", "w", "x", "a", "A")
 def scale_add_outer(T, w, x, a, A):
     """Update ``T = T diag(w) + x a'`` in place; return ``A a`` (M,). One pass.
 
     T, A : (M, N), C-contiguous; x : (M,); a, w : (N,)
     """
-    return twin(T=T, w=w, x=x, a=a, A=A).scale_add_outer(T, w, x, a, A)
 
 
+@operation("L")
 def tril_sum_of_squares(L):
     """Sum the squares over the lower triangles of L (..., M, M), in float64: a float.
 
     The strict upper triangle is never read.
     """
-    return twin(L=L).tril_sum_of_squares(L)
 
 
+@operation("means", "trils")
 def kl_from_standard(means, trils):
     """Compute ``KL[N(m, W W') || N(0, I)]``, summed over leading axes, in float64.
 
@@ -122,9 +123,9 @@ def kl_from_standard(means, trils):
 
     means : (..., M); trils : (..., M, M) W, whose strict upper triangle is never read
     """
-    return twin(means=means, trils=trils).kl_from_standard(means, trils)
 
 
+@operation("var", "kff")
 def raise_to_floor(var, kff, add=False):
     """Set ``var = max(var, eps kff)`` in place, eps that of the dtype; return how many were raised.
 
@@ -132,7 +133,6 @@ def raise_to_floor(var, kff, add=False):
 
     var : (N,) or (P, N), of any strides; kff : (N,); add : add kff to var first
     """
-    return twin(var=var, kff=kff).raise_to_floor(var, kff, add)
 
 
 def tril_update(C, L, shift, out, transpose=False):

@@ -1,10 +1,11 @@
 """Gauss-Hermite rules, averages over quasi-random points, and their exact derivatives."""
 
-from ..runtime.dispatch import family
+from ..runtime.dispatch import family, operation
 
 twin = family("quadrature")
 
 
+@operation("mean", "var")
 def gauss_hermite_nodes(mean, var, num=20):
     """Return the nodes ``f_k = mean + sqrt(var) z_k`` of the Gauss-Hermite rule for N(mean, var).
 
@@ -21,26 +22,26 @@ def gauss_hermite_nodes(mean, var, num=20):
         raised to that: closer nodes would be lost in rounding, and the derivative in the variance
         with them.
     """
-    return twin(mean=mean, var=var).gauss_hermite_nodes(mean, var, num)
 
 
+@operation("G")
 def gauss_hermite(G):
     """Compute ``sum_k w_k G[k]`` = E[g(f)] from values ``G`` of g at the nodes.
 
     ``G = g(gauss_hermite_nodes(mean, var, num))`` is (num, ..., N); weights sum to 1. The rule is
     exact for polynomials of degree 2 num - 1. g may add a leading axis: ``G`` (num, whatever...).
     """
-    return twin(G=G).gauss_hermite(G)
 
 
+@operation("log_G")
 def log_gauss_hermite(log_G):
     """Compute ``log sum_k w_k exp(log_G[k])`` by log-sum-exp: log E[g(f)] from log g at the nodes.
 
     It is accurate even if every g underflows.
     """
-    return twin(log_G=log_G).log_gauss_hermite(log_G)
 
 
+@operation("e_bar", "G_prime", "mean", "var")
 def gauss_hermite_vjp(e_bar, G_prime, mean, var):
     """Pull e_bar back through ``gauss_hermite`` and its nodes, given ``G_prime = g'(nodes)``.
 
@@ -57,11 +58,9 @@ def gauss_hermite_vjp(e_bar, G_prime, mean, var):
     -------
     mean_bar, var_bar : (..., N), of the dtype of ``mean``
     """
-    return twin(e_bar=e_bar, G_prime=G_prime, mean=mean, var=var).gauss_hermite_vjp(
-        e_bar, G_prime, mean, var
-    )
 
 
+@operation("mean", "var")
 def expectation(function, mean, var, num=20, need=True):
     """Apply the Gauss-Hermite rule to a built-in function, with derivatives, in one pass.
 
@@ -84,9 +83,9 @@ def expectation(function, mean, var, num=20, need=True):
         square near 0, that variance is 3.7e-11 mean^2: all are accurate relative to their own size.
         Without ``need`` the derivatives are None.
     """
-    return twin(mean=mean, var=var).expectation(function, mean, var, num, need)
 
 
+@operation("G", "nodes", "weights", "table", "mean", "var")
 def tabulated_average(G, nodes, weights, table, mean, var, need=True):
     """Average tabulated functions over Gaussians that are wide beside the distances of nodes.
 
@@ -115,10 +114,9 @@ def tabulated_average(G, nodes, weights, table, mean, var, need=True):
 
     Cost: one exponential per node within 8.4 sd of the mean.
     """
-    module = twin(G=G, nodes=nodes, weights=weights, table=table, mean=mean, var=var)
-    return module.tabulated_average(G, nodes, weights, table, mean, var, need)
 
 
+@operation("Y", "mean", "var")
 def largest(Y, mean, var, num=20, need=True):
     """Compute the probability that Gaussian ``Y`` is the largest of C independent ones.
 
@@ -143,7 +141,6 @@ def largest(Y, mean, var, num=20, need=True):
 
     Cost: num C N normal distribution functions; about 300 kB of scratch per thread.
     """
-    return twin(Y=Y, mean=mean, var=var).largest(Y, mean, var, num, need)
 
 
 def normal_points(dim, num, rng=None, like=None):
@@ -176,6 +173,7 @@ def normal_points(dim, num, rng=None, like=None):
     return twin(like=like).normal_points(dim, num, rng)
 
 
+@operation("mean", "var", "points")
 def expected_logsumexp(mean, var, points, need=True):
     """Average ``log sum_c exp(mean_c + sqrt(var_c) z_c)`` over points z, with exact derivatives.
 
@@ -197,4 +195,3 @@ def expected_logsumexp(mean, var, points, need=True):
 
     Cost: S C N exponentials; about 100 kB of scratch per thread.
     """
-    return twin(mean=mean, var=var, points=points).expected_logsumexp(mean, var, points, need)

@@ -1,10 +1,9 @@
 """Fused algebra of a small whitened posterior, and its whole steps, as compiled calls. CPU only."""
 
-from ..runtime.dispatch import family
-
-twin = family("small_whitened")
+from ..runtime.dispatch import operation
 
 
+@operation("inverse", "Kuf", "kff", "mean", "tril")
 def whitened_marginals(inverse, Kuf, kff, mean, tril):
     """Compute ``(Lam, V, mean, var, raised)``: the marginals Lam' m and kff + colsum(V^2 - Lam^2).
 
@@ -15,11 +14,9 @@ def whitened_marginals(inverse, Kuf, kff, mean, tril):
 
     ``raised`` counts the variances that were below eps kff and were set to it.
     """
-    return twin(inverse=inverse, Kuf=Kuf, kff=kff, mean=mean, tril=tril).whitened_marginals(
-        inverse, Kuf, kff, mean, tril
-    )
 
 
+@operation("inverse", "Lam", "V", "mean", "tril", "a", "b", "Lam_a", "G")
 def whitened_cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     """Backward pass: V becomes L^-T (m a' + 2 (W V - Lam) diag(b)).
 
@@ -28,19 +25,9 @@ def whitened_cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     a, b : (N,), the cotangents of mean and var. Only the lower triangle of G is valid; G is
     overwritten without ``add``.
     """
-    twin(
-        inverse=inverse,
-        Lam=Lam,
-        V=V,
-        mean=mean,
-        tril=tril,
-        a=a,
-        b=b,
-        Lam_a=Lam_a,
-        G=G,
-    ).whitened_cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add)
 
 
+@operation("tril", "G", "mean", "Lam_a")
 def whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C):
     """Compute ``(mean_bar, tril_bar, C)`` of a whitened posterior and its KL divergence.
 
@@ -48,16 +35,14 @@ def whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C):
     ``need_C``, C is the lower triangle of m (Lam a)' + W W' G - G. G becomes symmetric. 5/3 M^3
     flops.
     """
-    return twin(tril=tril, G=G, mean=mean, Lam_a=Lam_a).whitened_bars(
-        tril, G, mean, Lam_a, kl_bar, need_C
-    )
 
 
+@operation("mean", "tril")
 def whitened_kl(mean, tril):
     """Compute ``(|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii``."""
-    return twin(mean=mean, tril=tril).whitened_kl(mean, tril)
 
 
+@operation("Z", "X", "Y", "mean", "tril")
 def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar):
     """Compute the data term, the KL divergence, and all gradients of their weighted sum.
 
@@ -72,11 +57,9 @@ def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar
     factorised, or if a marginal variance was below eps kff. 5 M^2 N + 6 M^3 flops. Long batches run
     on several threads.
     """
-    return twin(Z=Z, X=X, Y=Y, mean=mean, tril=tril).whitened_step(
-        covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar
-    )
 
 
+@operation("Z", "X", "Y", "mean", "tril")
 def whitened_sums(covariance, Z, X, Y, mean, tril, noise, jitter, factor, natural):
     """Compute ``(data, kl, Lam_a, G)``: a bound, and with ``natural`` the sums of a natural step.
 
@@ -84,17 +67,12 @@ def whitened_sums(covariance, Z, X, Y, mean, tril, noise, jitter, factor, natura
     empty without ``natural``. Returns None where ``whitened_step`` does. 2 M^2 N + 2/3 M^3 flops,
     with ``natural`` M^2 N more.
     """
-    return twin(Z=Z, X=X, Y=Y, mean=mean, tril=tril).whitened_sums(
-        covariance, Z, X, Y, mean, tril, noise, jitter, factor, natural
-    )
 
 
+@operation("mean", "tril", "Lam_a", "G")
 def whitened_natural_step(mean, tril, Lam_a, G, step_size):
     """Compute ``(mean, tril)`` after a natural step of size r, from the sums Lam_a and G.
 
     The new precision is (1 - r) (W W')^-1 + r (I - G). Raises ``NotPositiveDefinite`` where that is
     not positive definite. The lower triangles of W and G are read. 4/3 M^3 flops.
     """
-    return twin(mean=mean, tril=tril, Lam_a=Lam_a, G=G).whitened_natural_step(
-        mean, tril, Lam_a, G, step_size
-    )

@@ -1,18 +1,17 @@
 """Some rows of arrays of millions: gather them, add them up, update them."""
 
-from ..runtime.dispatch import family
-
-twin = family("sparse_rows")
+from ..runtime.dispatch import operation
 
 
+@operation("A", "rows", "out")
 def gather_rows(A, rows, out):
     """Write ``A[rows]'`` to ``out`` (k, r), C-contiguous: rows of A (m, k), of any strides.
 
     Indices are not checked.
     """
-    return twin(A=A, rows=rows, out=out).gather_rows(A, rows, out)
 
 
+@operation("*rows", "*values")
 def sum_rows(rows, values):
     """Add up values by row: ``(distinct (u,), sums (u, ...))``, the rows increasing.
 
@@ -27,12 +26,9 @@ def sum_rows(rows, values):
     Rows in order are merged in O(r). A device does not wait for the number of distinct rows: there
     u is the sum of all r, and the last row is repeated with zeros.
     """
-    named = {f"rows[{i}]": part for i, part in enumerate(rows)} | {
-        f"values[{i}]": part for i, part in enumerate(values)
-    }
-    return twin(**named).sum_rows(rows, values)
 
 
+@operation("array", "sums", "rows", "bar")
 def adagrad_rows(array, sums, rows, bar, *, step_size, epsilon, positive=False, period=0):
     """Take a step of AdaGrad uphill for some rows of an array, in place, in one pass.
 
@@ -56,5 +52,3 @@ def adagrad_rows(array, sums, rows, bar, *, step_size, epsilon, positive=False, 
     -----
     6 flops, one square root and one division per entry; an exponential for positive ones.
     """
-    module = twin(array=array, sums=sums, rows=rows, bar=bar)
-    module.adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period)

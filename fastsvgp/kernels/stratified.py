@@ -1,10 +1,9 @@
 """Stratified samples of units, which a step uses."""
 
-from ..runtime.dispatch import family
-
-twin = family("stratified")
+from ..runtime.dispatch import operation
 
 
+@operation("like")
 def stratified_units(num, size, seed, step, stream, like):
     """Draw one unit per block: ``(units (size,), widths (size,))``, the latter sizes of blocks.
 
@@ -12,4 +11,3 @@ def stratified_units(num, size, seed, step, stream, like):
     function of seed and step, of 64 bits, and of ``stream``, of 32: the same on a device. ``like``:
     an array on the device of the results.
     """
-    return twin(like=like).stratified_units(num, size, seed, step, stream, like)

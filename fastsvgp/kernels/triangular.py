@@ -3,11 +3,10 @@
 The strict upper triangle of a factor is never read.
 """
 
-from ..runtime.dispatch import family
-
-twin = family("triangular")
+from ..runtime.dispatch import operation
 
 
+@operation("L", "B")
 def solve_triangular(L, B, transpose=False, overwrite_b=False):
     """Solve ``L X = B``, or ``L' X = B`` with ``transpose``.
 
@@ -27,25 +26,25 @@ def solve_triangular(L, B, transpose=False, overwrite_b=False):
     Cost: M^2 R flops per batch entry. The 64-row diagonal blocks are inverted explicitly; the rest
     is products.
     """
-    return twin(L=L, B=B).solve_triangular(L, B, transpose, overwrite_b)
 
 
+@operation("X_bar", "L", "X")
 def solve_triangular_vjp(X_bar, L, X, transpose=False):
     """Compute ``(L_bar, B_bar)`` from the solution ``X``. 2 M^2 R flops.
 
     B_bar = L^-T X_bar and L_bar = -tril(B_bar X').
     """
-    return twin(X_bar=X_bar, L=L, X=X).solve_triangular_vjp(X_bar, L, X, transpose)
 
 
+@operation("L", "B")
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     """Compute ``L B``, or ``L' B`` with ``transpose``; arguments as in ``solve_triangular``.
 
     M^2 R flops.
     """
-    return twin(L=L, B=B).multiply_triangular(L, B, transpose, overwrite_b)
 
 
+@operation("L", "B")
 def tril_multiply(L, B, overwrite_b=False, lower=False):
     """Compute the lower triangle of ``L B`` for lower factors L and square B (..., M, M).
 
@@ -53,17 +52,17 @@ def tril_multiply(L, B, overwrite_b=False, lower=False):
     allow the result to overwrite B. ``lower``: B is lower with zeros above its diagonal, and so is
     the result; M^3 / 3 flops.
     """
-    return twin(L=L, B=B).tril_multiply(L, B, overwrite_b, lower)
 
 
+@operation("Y_bar", "L", "B")
 def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
     """Compute ``(L_bar, B_bar)`` of ``multiply_triangular``. 2 M^2 R flops.
 
     L_bar = tril(Y_bar B') and B_bar = L' Y_bar.
     """
-    return twin(Y_bar=Y_bar, L=L, B=B).multiply_triangular_vjp(Y_bar, L, B, transpose)
 
 
+@operation("L", "W")
 def solve_tril(L, W, transpose=False, overwrite_w=False):
     """Compute ``L^-1 W`` for lower triangular L and W (..., M, M). M^3 / 3 flops.
 
@@ -71,27 +70,27 @@ def solve_tril(L, W, transpose=False, overwrite_w=False):
     zeros above the diagonal. The strict upper triangles of L and W are never read.
     ``overwrite_w``: allow the result to overwrite W.
     """
-    return twin(L=L, W=W).solve_tril(L, W, transpose, overwrite_w)
 
 
+@operation("X_bar", "L", "X")
 def solve_tril_vjp(X_bar, L, X):
     """Compute ``(L_bar, W_bar)`` from the result ``X`` of ``solve_tril``. 2/3 M^3 flops.
 
     W_bar = tril(L^-T tril(X_bar)), L_bar = -tril(W_bar X'). X' is upper, so an entry of L_bar on or
     below the diagonal takes no entry of L^-T tril(X_bar) above it.
     """
-    return twin(X_bar=X_bar, L=L, X=X).solve_tril_vjp(X_bar, L, X)
 
 
+@operation("L")
 def inverse_triangular(L, overwrite_l=False):
     """Compute ``L^-1`` (..., M, M), lower, zeros above the diagonal. M^3 / 3 flops.
 
     ``overwrite_l``: allow the result to overwrite L, which must then have zeros above its diagonal,
     as the factors of ``cholesky`` do.
     """
-    return twin(L=L).inverse_triangular(L, overwrite_l)
 
 
+@operation("L")
 def prefers_inverse(L, columns):
     """Return whether products with ``L^-1`` beat solves with a factor L (..., M, M).
 
@@ -101,23 +100,23 @@ def prefers_inverse(L, columns):
     way, but in float32 at M = 300 and 800 the errors of values and gradients of a bound were
     measured to be up to 20 times as large by the inverse as by solves.
     """
-    return twin(L=L).prefers_inverse(L, columns)
 
 
+@operation("X_bar", "X")
 def inverse_triangular_vjp(X_bar, X):
     """Compute ``L_bar = -tril(X' X_bar X')`` from the inverse ``X``. 2 M^3 flops."""
-    return twin(X_bar=X_bar, X=X).inverse_triangular_vjp(X_bar, X)
 
 
+@operation("L", "w")
 def tril_gram(L, w=None):
     """Compute the lower triangle of ``L' diag(w) L`` for lower factors L (..., M, M).
 
     M^3 / 3 flops. Weights w (M,) >= 0 default to 1. The entries of the result above its diagonal
     are undefined: ``symmetrise`` fills them in.
     """
-    return twin(L=L, w=w).tril_gram(L, w)
 
 
+@operation("A", "B", "out")
 def tril_product(A, B, out=None, add=False, lower=False):
     """Compute the lower triangle of ``A B'`` for A, B (..., M, K), zeros above the diagonal.
 
@@ -125,12 +124,11 @@ def tril_product(A, B, out=None, add=False, lower=False):
     of ``out``. M^2 K flops, half of the full product. ``lower``: A and B are lower factors with
     zeros above their diagonals; M^3 / 3 flops.
     """
-    return twin(A=A, B=B, out=out).tril_product(A, B, out, add, lower)
 
 
+@operation("A")
 def tril(A):
     """Set entries above the diagonals of A (..., M, M) to zero in place; return A.
 
     A is C-contiguous.
     """
-    return twin(A=A).tril(A)

@@ -1,5 +1,6 @@
 """AdaGrad for gradients that can have only some rows: the cost of a step is that of the rows."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,9 +9,12 @@ from .. import check, kernels
 from ..errors import names_options
 from ..records import leaves, record, replaced, static
 from ..records.typed import Names, Record, RecordT
+from ..runtime import deferred_checks
+from ..runtime.dispatch import one_device
+from ..runtime.edge import public_call
+from ..weight_space.bases.samples import SparseRows, within
 from .base import Fixing
 from .flat import as_names
-from .row_moves import dtype_of, home_of, moves_of, zeros
 from .schedules import Schedule, Size, as_schedule
 
 
@@ -41,7 +45,7 @@ class AdaGrad(Fixing):
         ``ValueError`` if a named field does not exist.
         """
         free = set(self.paths(model))
-        values = {path: zeros(value) if path in free else None for path, _, value in leaves(model)}
+        values = {path: _zeros(value) if path in free else None for path, _, value in leaves(model)}
         schedule = (self.step_size.init(),)
         return AdaGradState(sums=replaced(model, values), schedule=schedule, count=0)
 
@@ -78,16 +82,16 @@ class AdaGrad(Fixing):
         bars = {path: bar for path, _, bar in leaves(grad)}
         sums = {path: array for path, _, array in leaves(state.sums)}
         values, totals = {}, {}
-        for path, kind, array, rows, bar in moves_of(
+        for path, kind, array, rows, bar in _moves(
             [leaf for leaf in leaves(model) if leaf[0] in free], bars, state.count
         ):
             if kind == "unit":
                 raise TypeError(
                     f"adagrad has no steps for field {path!r}, between 0 and 1: name it in `fixed`"
                 )
-            home, fresh = home_of(array), state.count == 0 or np.ndim(array) == 0
+            home, fresh = _home(array), state.count == 0 or np.ndim(array) == 0
             whole = (
-                np.array(array, dtype_of(array), order="C", like=home)
+                np.array(array, _dtype(array), order="C", like=home)
                 if fresh
                 else np.ascontiguousarray(array, like=home)
             )
@@ -150,3 +154,67 @@ def adagrad(step_size: Size = 0.1, epsilon: float = 1e-10, fixed: Names = ()) ->
     if not epsilon > 0:
         raise ValueError(f"adagrad: `epsilon` must be positive, got {epsilon}")
     return AdaGrad(as_schedule(step_size), epsilon, as_names(fixed))
+
+
+def _dtype(value):
+    """Return the dtype of a leaf, float64 for Python numbers."""
+    dtype = getattr(value, "dtype", np.dtype(np.float64))
+    return dtype if dtype.kind == "f" else np.dtype(np.float64)
+
+
+def _home(value):
+    """Return a leaf that is on a device, or None."""
+    return value if deferred_checks.on_device(value) else None
+
+
+def _zeros(value):
+    """Return zeros like a leaf."""
+    return np.zeros(np.shape(value), _dtype(value), like=_home(value))
+
+
+@public_call()
+def _moves(found, bars, count):
+    """Return ``[(path, kind, array, rows, bar (r, k))]`` of the leaves ``found``.
+
+    On a device all checks are read in one synchronisation.
+    """
+    deferred_checks.defer(*(array for _, _, array in found))
+    moves = []
+    for path, kind, array in found:
+        bar = bars.get(path)
+        if bar is None:
+            raise ValueError(
+                f"field {path!r} is free here, but None came for it: fix it, or request its"
+                " gradient in `wrt=`"
+            )
+        rows, bar = (bar.rows, bar.values) if isinstance(bar, SparseRows) else (None, bar)
+        if not _all_finite(bar):
+            what = f"the gradient has NaN or infinity in {path!r} at step {count + 1}"
+            raise check.diverged(what, step=count + 1)
+        moves.append((path, kind, array, *_lines(path, array, rows, bar)))
+    if checks := deferred_checks.pending():
+        checks.read(0.0)
+    return moves
+
+
+def _all_finite(bar):
+    if deferred_checks.on_device(bar):
+        return deferred_checks.within(bar)
+    return bool(np.isfinite(np.sum(bar))) or bool(np.isfinite(bar).all())
+
+
+def _lines(path, array, rows, bar):
+    """Return ``(rows, bar (r, k))``, checked: lines of an array (..., k), and their gradient."""
+    shape, dtype = np.shape(array), _dtype(array)
+    if rows is not None:
+        if len(rows) and not within(rows, shape[0]):
+            named = f"rows {int(rows.min())} to {int(rows.max())}"
+            raise IndexError(
+                f"the gradient in {path!r} names {named}, but there are {shape[0]}, from 0"
+            )
+        shape = (len(rows), *shape[1:])
+    one_device((path, array), (f"gradient of {path}", bar))
+    bar = np.ascontiguousarray(np.broadcast_to(bar, shape), dtype, like=_home(bar))
+    columns = shape[-1] if len(shape) > 1 else 1
+    bar = bar.reshape(math.prod(shape) // max(1, columns), columns)
+    return np.arange(len(bar), like=bar) if rows is None else rows, bar

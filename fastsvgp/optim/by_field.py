@@ -103,15 +103,6 @@ class ByField(OncePerStructure):
         """Return the step size of the fields without their own optimiser."""
         return self.parts[-1].optimiser.step_size_at(state.parts[-1])
 
-    def part_of(self, path, model, state):
-        """Return the optimiser of one field, with its state; ``(None, None)`` if it is fixed."""
-        parts = self._restricted(model)
-        states = [None] * len(parts) if state is None else state.parts
-        for part, now in zip(parts, states, strict=True):
-            if path in part.optimiser.paths(model):
-                return mover_of(path, part.optimiser, model, now)
-        return None, None
-
     def _restricted(self, model):
         """Return the parts, each with all other leaves fixed; cached per set of leaves."""
         leaves = free_paths(model)
@@ -126,13 +117,6 @@ class ByField(OncePerStructure):
             others = tuple(path for path in leaves if not matches(path, part.names))
             parts.append(replace(part, optimiser=part.optimiser.fixing(others)))
         return *parts, replace(rest, optimiser=rest.optimiser.fixing(named))
-
-
-def mover_of(path, optimiser, model, state=None):
-    """Return the optimiser that moves a field, and its state: this one, or a part of it."""
-    if isinstance(optimiser, ByField):
-        return optimiser.part_of(path, model, state)
-    return optimiser, state
 
 
 def _in_order(model, groups):

@@ -11,7 +11,7 @@ from ..records import transforms
 from ..records.typed import Names
 from .base import Optimiser
 from .flat import as_names
-from .schedules import Schedule, Size, as_schedule
+from .schedules import Schedule, Size, as_schedule, fraction
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,3 @@ def _settings(
         (name, as_schedule(size, f"step_sizes[{name!r}]")) for name, size in step_sizes.items()
     )
     return as_schedule(step_size), by_name, as_names(fixed), transform
-
-
-def fraction(function, name, value):
-    """Return a number in [0, 1)."""
-    value = check.scalar(name, value)
-    if not 0 <= value < 1:
-        raise ValueError(f"{function}: `{name}` must be at least 0 and less than 1, got {value}")
-    return value

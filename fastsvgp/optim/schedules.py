@@ -54,41 +54,30 @@ class _Constant(Schedule):
 ALL = "all"  # `steps` that are those of the training
 
 
-class Timed(Schedule):
-    """Schedule of ``steps`` steps, or of all steps of a training."""
+@dataclass(frozen=True)
+class _Timed(Schedule):
+    """From ``start`` to ``end`` over ``steps`` steps, or over all steps of a training."""
 
+    start: float
+    end: float
     steps: Any
 
-    def _known(self):
+    def size(self, count, state):
         if self.steps == ALL:
             raise ValueError(
                 'a schedule of steps="all" belongs to `fit`, which knows their number; give a'
                 " number here"
             )
+        return self._at(count / (self.steps - 1)) if count < self.steps - 1 else self.end
 
 
-@dataclass(frozen=True)
-class _LogLinear(Timed):
-    start: float
-    end: float
-    steps: Any
-
-    def size(self, count, state):
-        self._known()
-        if count >= self.steps - 1:
-            return self.end
-        return self.start * (self.end / self.start) ** (count / (self.steps - 1))
+class _LogLinear(_Timed):
+    def _at(self, done):
+        return self.start * (self.end / self.start) ** done
 
 
-@dataclass(frozen=True)
-class _Cosine(Timed):
-    start: float
-    end: float
-    steps: Any
-
-    def size(self, count, state):
-        self._known()
-        done = count / (self.steps - 1) if count < self.steps - 1 else 1.0
+class _Cosine(_Timed):
+    def _at(self, done):
         return self.end + (self.start - self.end) * 0.5 * (1 + math.cos(math.pi * done))
 
 
@@ -340,7 +329,7 @@ def plateau(
         _positive("plateau", "start", start),
         _within("plateau", "factor", factor, 0, 1),
         check.whole("patience", patience),
-        check_smoothing("plateau", smoothing),
+        fraction("plateau", "smoothing", smoothing),
         _within("plateau", "tolerance", tolerance, 0, math.inf),
         _within("plateau", "smallest", smallest, 0, start),
     )
@@ -349,39 +338,17 @@ def plateau(
 def lasting(value, total):
     """Replace ``steps="all"`` by ``total`` in a schedule, or in an object that holds some."""
 
-    def known(schedule):
-        return replace(schedule, steps=max(total, 1)) if schedule.steps == ALL else schedule
-
-    return with_schedules(value, Timed, known)
-
-
-def with_schedules(value, kind, change):
-    """Replace all schedules of a kind in a value by ``change(schedule)``."""
-    if isinstance(value, kind):
-        return change(value)
+    if isinstance(value, _Timed):
+        return replace(value, steps=max(total, 1)) if value.steps == ALL else value
     if isinstance(value, tuple) and type(value) is tuple:
-        changed = tuple(with_schedules(one, kind, change) for one in value)
+        changed = tuple(lasting(one, total) for one in value)
         return value if all(map(operator.is_, changed, value)) else changed
     if is_dataclass(value) and not isinstance(value, type):
         held = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        new = {name: with_schedules(one, kind, change) for name, one in held.items()}
+        new = {name: lasting(one, total) for name, one in held.items()}
         changed = any(new[name] is not held[name] for name in held)
         return replace(value, **new) if changed else value
     return value
-
-
-def last_all(values):
-    """Return whether some of these values are, or contain, a schedule of "all" steps."""
-    for value in values:
-        if isinstance(value, Timed):
-            if value.steps == ALL:
-                return True
-        elif is_dataclass(value) and not isinstance(value, type):
-            if last_all(getattr(value, f.name) for f in fields(value)):
-                return True
-        elif isinstance(value, tuple) and last_all(value):
-            return True
-    return False
 
 
 def as_schedule(value, name="step_size"):
@@ -401,13 +368,11 @@ def as_schedule(value, name="step_size"):
     )
 
 
-def check_smoothing(function, value):
+def fraction(function, name, value):
     """Return ``value`` as a float in [0, 1)."""
-    value = check.scalar("smoothing", value)
+    value = check.scalar(name, value)
     if not 0 <= value < 1:
-        raise ValueError(
-            f"{function}: `smoothing` must be at least 0 and less than 1, got {value:g}"
-        )
+        raise ValueError(f"{function}: `{name}` must be at least 0 and less than 1, got {value:g}")
     return value
 
 

@@ -2,11 +2,15 @@
 
 import functools
 import importlib
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 from numpy import float32, float64, ndarray, ndim
 
 from . import cuda_devices
 from .memory import explained
+
+P = ParamSpec("P")
 
 # the types of nearly all arguments: a look-up here takes a fifth of the time of testing for a
 # missing attribute
@@ -168,6 +172,36 @@ def family(stem):
 def twin(stem, /, **arrays):
     """Return the module of a kernel family on the device of these arrays; see ``family``."""
     return family(stem)(**arrays)
+
+
+def operation(*arrays: str) -> Callable[[Callable[P, object]], Callable[P, Any]]:
+    """Make a front door of a declaration: name, arguments and documentation, without a body.
+
+    The door calls the function with the name and arguments of the declaration, in the twin that has
+    the name of its module, on the device of these ``arrays``. Each names an argument, or with a
+    star a sequence of arrays, which can be None.
+    """
+
+    def declared(function: Callable[P, object]) -> Callable[P, Any]:
+        name, code = function.__name__, function.__code__
+        places, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+        given, starred = code.co_varnames[:last], ("*",) if last > places else ()
+        parameters = ", ".join((*given[:places], *starred, *given[places:]))
+        named = (f"**each('{a[1:]}', {a[1:]})" if a[0] == "*" else f"{a}={a}" for a in arrays)
+        # made of text, as dataclasses make theirs: binding arguments at each call would take longer
+        text = f"lambda {parameters}: twin({', '.join(named)}).{name}({', '.join(given)})"
+        twin = family(function.__module__.rpartition(".")[2])
+        door = eval(text, {"twin": twin, "each": _each})
+        door.__defaults__, door.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+        here = {"co_name": name, "co_filename": code.co_filename}
+        door.__code__ = door.__code__.replace(**here, co_firstlineno=code.co_firstlineno)
+        return functools.update_wrapper(door, function)
+
+    return declared
+
+
+def _each(name, arrays):
+    return {f"{name}[{i}]": array for i, array in enumerate(arrays or ())}
 
 
 def _backend_of_named(arrays):

@@ -34,10 +34,6 @@ class Tuning:
     own_cholesky_rows : rows of a matrix
         On a device, up to which our own kernels factor it, which a captured step can always
         contain; cuSOLVER factors larger ones. Chosen by counting; ``bench/sweeps.py`` times both.
-    cut_slice_chunks : chunks of products
-        Time that a slice of a cut sum takes beside its products, on a device: in chunks of 64 x 64
-        x 16 by the tensor cores of a multiprocessor. Chosen by counting; ``bench/sweeps.py`` times
-        others.
     cached_projection_numbers : numbers
         In Lam = L^-1 Kuf of all data, up to which natural steps on the same data cache it: 512 MiB.
         Memory for a solve per step. ``bench/bench_dual.py`` times ten such steps.
@@ -122,7 +118,6 @@ class Tuning:
     bound_chunk_columns: int = 1024
     bound_chunk_numbers_on_device: int = 2**28
     own_cholesky_rows: int = 4096
-    cut_slice_chunks: float = 4.0
     cached_projection_numbers: int = 2**26
     shared_block_numbers: int = 2**23
     prediction_cache_numbers: int = 2**24

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias, TypeVar, Unpack, overload
 
 from .. import check, files, models
@@ -15,7 +16,7 @@ from ..latents.model import MultiGP
 from ..layers.layer import DeepGP
 from ..optim.flat import as_names
 from ..optim.inverse.updates import InverseUpdates
-from ..optim.schedules import Size, check_smoothing
+from ..optim.schedules import Size, fraction
 from ..records.persistence import as_json
 from ..records.typed import (
     Group,
@@ -28,11 +29,11 @@ from ..records.typed import (
 from ..runtime import devices, dispatch
 from ..weight_space.qsgp import QSGP
 from . import by_time, data_digests, ranks
-from .arguments import Data, FitArguments, FitCall, count, rows
+from .arguments import Data, FitArguments, count, rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .kinds import deep, latents, qsgp, sgpr  # noqa: F401, for their registration
+from .kinds import deep, latents, qsgp, request, sgpr  # noqa: F401, for their registration
 from .kinds.svgp import SVGPOptions, minibatch_training as minibatch_training
 from .loop import LoopOptions
 
@@ -302,38 +303,28 @@ def fit(
     >>> info.steps, bool(info.values[-1] > info.values[0])
     (50, True)
     """
-    call = FitCall(
-        weights=weights,
-        steps=steps,
-        epochs=epochs,
-        batch_size=batch_size,
-        optimiser=optimiser,
-        fixed=fixed,
-        jitter=jitter,
-        rng=rng,
-        callback=callback,
-        patience=patience,
-        tolerance=tolerance,
-        smoothing=smoothing,
-        validate=validate,
-        validate_every=validate_every,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        resume=resume,
-        note=note,
-        options=OF_KINDS | options,
-    )
+    given = dict(
+        weights=weights, steps=steps, epochs=epochs, batch_size=batch_size, optimiser=optimiser,
+        fixed=fixed, jitter=jitter, rng=rng, callback=callback, patience=patience,
+        tolerance=tolerance, smoothing=smoothing, validate=validate, validate_every=validate_every,
+        checkpoint=checkpoint, checkpoint_every=checkpoint_every, resume=resume, note=note,
+    ) | OF_KINDS | options  # fmt: skip
     if group is not None:
         if seconds is not None:
             raise ValueError("fit: `seconds` is for one process; with a `group` give `steps`")
-        return ranks.fitted(_fitted, group, model, X, Y, call)
+        return ranks.fitted(_fitted, group, model, X, Y, given)
     if seconds is not None:
-        return by_time.fitted(_fitted, model, X, Y, seconds, call)
-    return _fitted(model, X, Y, call)
+        return by_time.fitted(_fitted, model, X, Y, seconds, given)
+    return _fitted(model, X, Y, given)
 
 
-def _fitted(model, X, Y, call):
-    """Run ``fit`` in one process, or in the session of a group."""
+def _fitted(model, X, Y, given, session=None, until=None):
+    """Run ``fit`` in one process, or in the session of a group.
+
+    given : arguments by name, with the options of all kinds
+    until : value of ``time.perf_counter`` at which to stop, or None
+    """
+    call = SimpleNamespace(**given)
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(
@@ -341,7 +332,8 @@ def _fitted(model, X, Y, call):
             f" {len(Y)}"
         )
     training, named, _ = models.serving("fit", model)
-    options = _own_options(model, call.options)
+    options = {name: value for name, value in given.items() if name not in SHARED}
+    options = _own_options(model, options)
     weights = _weights(model, Y, call.weights, named)
     for name, function in (("callback", call.callback), ("validate", call.validate)):
         if function is not None and not callable(function):
@@ -352,26 +344,21 @@ def _fitted(model, X, Y, call):
         callback=call.callback,
         patience=count("patience", call.patience),
         tolerance=check.scalar("tolerance", call.tolerance),
-        smoothing=check_smoothing("fit", call.smoothing),
+        smoothing=fraction("fit", "smoothing", call.smoothing),
         validate=call.validate,
         validate_every=count("validate_every", call.validate_every),
         checkpoints=Checkpoints(
             call.checkpoint, count("checkpoint_every", call.checkpoint_every), resume
         ),
-        group=call.session,
-        until=call.until,
+        group=session,
+        until=until,
     )
     about = {"note": as_json("fit: `note`", call.note)}
-    about |= _of_checkpoint(call, model, X, Y, weights)
+    about |= _of_checkpoint(call, session, model, X, Y, weights)
     fixed = None if call.fixed is None else as_names(call.fixed)
-    shared = {
-        "epochs": call.epochs,
-        "batch_size": call.batch_size,
-        "optimiser": call.optimiser,
-        "weights": weights,
-    }
-    given = {name: value for name, value in (shared | options).items() if value is not None}
-    return training(model, X, Y, plan, about, resume, fixed, call.jitter, call.rng, **given).run()
+    shared = {name: given[name] for name in request.SHARED} | {"weights": weights}
+    options = {name: value for name, value in (shared | options).items() if value is not None}
+    return training(model, X, Y, plan, about, resume, fixed, call.jitter, call.rng, **options).run()
 
 
 def _weights(model, Y, weights, named):
@@ -389,9 +376,9 @@ def _weights(model, Y, weights, named):
     return weights
 
 
-def _of_checkpoint(call, model, X, Y, weights):
+def _of_checkpoint(call, session, model, X, Y, weights):
     """Return the fields ``data`` and ``kernels``, if a checkpoint is written or read."""
-    if call.session is not None and call.session.own:
+    if session is not None and session.own:
         return {"data": {}}  # digests depend on the rank, and the split over ranks can change
     if call.checkpoint is None and call.resume is None:
         return {}

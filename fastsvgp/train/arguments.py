@@ -2,7 +2,6 @@
 
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, TypedDict
 
 from .. import check
@@ -40,44 +39,6 @@ class FitArguments(TypedDict, total=False):
     resume: Path | None
     note: object
     group: Group | None
-
-
-@dataclass(frozen=True)
-class FitCall:
-    """Arguments of one call of ``fit``, beside model, data and group.
-
-    options : options of the kind of model, and numbers of random quantities
-    session : the ``Session`` of a group, or None
-    until : value of ``time.perf_counter`` at which to stop, or None
-    """
-
-    weights: Any
-    steps: int | None
-    epochs: float | None
-    batch_size: int | None
-    optimiser: Any
-    fixed: Any
-    jitter: float | None
-    rng: Any
-    callback: Callback | None
-    patience: int | None
-    tolerance: float
-    smoothing: float
-    validate: Callable[[Any], float] | None
-    validate_every: int | None
-    checkpoint: Path | None
-    checkpoint_every: int | None
-    resume: Path | None
-    note: object
-    options: dict[str, Any]
-    session: Any = None
-    until: float | None = None
-
-    def given(self):
-        """Return the arguments of the caller by name, with the options."""
-        ours = ("options", "session", "until")
-        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ours}
-        return named | self.options
 
 
 def count(name, value, least=1):

@@ -6,7 +6,6 @@ import time
 
 from .. import check
 from ..optim import schedules
-from ..records import replace
 
 log = logging.getLogger("fastsvgp")
 
@@ -15,8 +14,8 @@ TIMED = 20  # steps that are timed to predict the number of steps, if a schedule
 PILOT = "callback", "patience", "validate", "checkpoint", "checkpoint_every", "resume", "note"
 
 
-def fitted(fit, model, X, Y, seconds, call):
-    """Run ``fit(model, X, Y, call)`` for ``seconds``, compilation not counted.
+def fitted(fit, model, X, Y, seconds, given):
+    """Run ``fit(model, X, Y, given)`` for ``seconds``, compilation not counted.
 
     A first step, whose result is discarded, compiles everything that steps need. If a schedule of
     "all" steps needs their number, it is predicted from ``TIMED`` further steps, also discarded.
@@ -25,21 +24,22 @@ def fitted(fit, model, X, Y, seconds, call):
     if not 0 < seconds < math.inf:
         raise ValueError(f"fit: `seconds` must be positive and finite, got {seconds:g}")
     for name in ("steps", "epochs"):
-        if getattr(call, name) is not None:
+        if given[name] is not None:
             raise ValueError(f"fit: `seconds` and `{name}` both say how long; give one of them")
-    pilot = replace(call, **dict.fromkeys(PILOT), until=math.inf)
-    if call.callback is not None:
-        pilot = replace(pilot, callback=lambda *_: None)
+    pilot = given | dict.fromkeys(PILOT)
+    if given["callback"] is not None:
+        pilot["callback"] = lambda *_: None
     began = time.perf_counter()
-    fit(model, X, Y, replace(pilot, steps=1))
+    fit(model, X, Y, pilot | {"steps": 1}, until=math.inf)
     log.info(
         "fit: a first step, with all that had to be compiled, took %.1f s",
         time.perf_counter() - began,
     )
     began = time.perf_counter()
     steps = None
-    if schedules.last_all(call.given().values()):
-        fit(model, X, Y, replace(pilot, steps=TIMED))
+    values = tuple(given.values())
+    if schedules.lasting(values, 1) is not values:  # some schedule lasts for "all" steps
+        fit(model, X, Y, pilot | {"steps": TIMED}, until=math.inf)
         each = (time.perf_counter() - began) / TIMED
         steps = max(int((seconds - TIMED * each) / each), 1)
-    return fit(model, X, Y, replace(call, steps=steps, until=began + seconds))
+    return fit(model, X, Y, given | {"steps": steps}, until=began + seconds)

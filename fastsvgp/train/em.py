@@ -6,23 +6,32 @@ takes dozens otherwise (Adam et al. 2021, section 3.1).
 """
 
 import dataclasses
+import logging
+import math
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
 from .. import check, files, models
+from ..bounds.elbo import elbo_and_grad
 from ..bounds.svgp import SVGP
+from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ..files import Path
 from ..latents.model import MultiGP
 from ..optim.base import check_offered
-from ..optim.flat import as_names, free_paths
+from ..optim.flat import as_names, free_paths, ravel
+from ..optim.natural.backtracking import non_decreasing
 from ..posteriors.placed import paths_of_q
-from ..records import matches, replace
+from ..records import leaf, matches, record, replace
 from ..records.typed import ArrayLike, Moves, Names, RecordT, Seed, Vector
+from ..runtime import devices
+from ..runtime.blas_scope import blas_threads_for
+from ..runtime.deferred_checks import on_device
 from ..runtime.edge import public_call
 from ..sites.models import SITES_OF
-from ..sites.site_svgp import SiteSVGP, checked
+from ..sites.site_svgp import SiteSVGP, checked, site_bound_and_grad
 from ..sites.vgp import VGP
 from . import comparison, data_digests
 from .arguments import Callback, rows as data_rows
@@ -31,8 +40,11 @@ from .checkpoints import Checkpoints
 from .info import FitInfo
 from .kinds.latents import checked_for_em
 from .loop import LoopOptions, Recorder
+from .natural_steps import natural_steps
 from .state import TrainingState, cast_model, started
-from .steps.em import EMSettings, EMSteps, Rounds
+from .steps.base import Snapshot, Steps
+
+log = logging.getLogger("fastsvgp")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,29 +202,38 @@ def em(
     """
     X, Y = whole("X", data_rows("X", X)), whole("Y", data_rows("Y", Y))
     batch_size = EMSiteOptions(**options).batch_size
-    settings = EMSettings(
-        check.whole("rounds", rounds, 0),
-        check.whole("e_limit", e_limit),
-        _tolerance("e_tolerance", e_tolerance),
-        check.whole("m_iterations", m_iterations, 0),
-        check.scalar("step_size", step_size),
-        optimiser,
-        as_names(fixed),
-        _tolerance("tolerance", tolerance),
-        jitter,
-        rng,
-        None if batch_size is None else check.whole("batch_size", batch_size),
-    )
-    _check(settings, callback)
+    batch_size = None if batch_size is None else check.whole("batch_size", batch_size)
+    rounds, tolerance = check.whole("rounds", rounds, 0), _tolerance("tolerance", tolerance)
+    course = {
+        "e_limit": check.whole("e_limit", e_limit),
+        "e_tolerance": _tolerance("e_tolerance", e_tolerance),
+        "m_iterations": check.whole("m_iterations", m_iterations, 0),
+        "step_size": check.scalar("step_size", step_size),
+        "optimiser": optimiser,
+    }
+    if optimiser is not None:
+        check_offered("em: `optimiser`", optimiser)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"em: `callback` must be a function, got {callback!r:.80}")
+    if not 0 < step_size <= 1:
+        raise ValueError(f"em: `step_size` must be above 0 and at most 1, got {step_size:g}")
     dtype = _dtype(model, X, Y)
     if not isinstance(rng, (int, np.integer)) or isinstance(rng, bool) or rng < 0:
         raise TypeError(f"em: `rng` must be a whole number from 0, a seed, got {rng!r:.100}")
     resume = None if resume is None else files.as_path("em: `resume`", resume)
-    state = _started(model, X, Y, settings, checkpoint, resume)
+    unsaved = checkpoint is None and resume is None
+    digests = {} if unsaved else {"data": data_digests.of(X=X, Y=Y)}
+    fixed = as_names(fixed)
+    moved = [path for path in free_paths(model, fixed) if not matches(path, paths_of_q(model))]
+    settings = comparison.settings(total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng))
+    none, size = Rounds(np.zeros(0), np.zeros(0), np.zeros(0)), batch_size or len(X)
+    of_data = {"seed": int(rng), "num_data": len(X), "batch_size": size, **digests}
+    state = started(TrainingState(model, natural=none, settings=settings, **of_data), resume)
     state = replace(state, model=cast_model(state.model, dtype))
     checkpoints = Checkpoints(checkpoint, None, resume)
-    plan = LoopOptions(settings.rounds, callback, None, 0.0, 0.0, None, None, checkpoints)
-    steps = EMSteps(state, X, Y, settings, check.jitter_amount(jitter, dtype))
+    plan = LoopOptions(rounds, callback, None, 0.0, 0.0, None, None, checkpoints)
+    course |= {"fixed": fixed, "tolerance": tolerance, "batch_size": batch_size}
+    steps = EMSteps(state, X, Y, check.jitter_amount(jitter, dtype), course)
     found, info = Recorder(state, steps, plan).run()
     return found, _info(info, steps.rounds)
 
@@ -221,17 +242,6 @@ for kind in SITES_OF:
     unwrapped = em.__wrapped__  # type: ignore[attr-defined]
     serves = models.with_options(EMSiteOptions)(partial(unwrapped))
     models.register(kind, em=serves)
-
-
-def _check(settings, callback):
-    if settings.optimiser is not None:
-        check_offered("em: `optimiser`", settings.optimiser)
-    if callback is not None and not callable(callback):
-        raise TypeError(f"em: `callback` must be a function, got {callback!r:.80}")
-    if not 0 < settings.step_size <= 1:
-        raise ValueError(
-            f"em: `step_size` must be above 0 and at most 1, got {settings.step_size:g}"
-        )
 
 
 def _dtype(model, X, Y):
@@ -251,32 +261,143 @@ def _tolerance(name, value):
     return value
 
 
-def _started(model, X, Y, settings, checkpoint, resume):
-    """Return the ``TrainingState`` at the start, or that of the checkpoint to resume."""
-    about = (
-        {"data": data_digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
-    )
-    course = {
-        name: getattr(settings, name)
-        for name in ("e_limit", "e_tolerance", "m_iterations", "step_size", "optimiser")
-    }
-    moved = [
-        path for path in free_paths(model, settings.fixed) if not matches(path, paths_of_q(model))
-    ]
-    seed, size = int(settings.rng), settings.batch_size or len(X)
-    about["settings"] = comparison.settings(
-        total=settings.rounds, **course, moved=moved, jitter=settings.jitter, rng=seed
-    )
-    none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
-    fresh = TrainingState(model, natural=none, seed=seed, num_data=len(X), batch_size=size, **about)
-    return started(fresh, resume)
-
-
 def _info(info, rounds):
     """Return the ``EMInfo`` of a training, with the entries of its complete rounds."""
     columns = {
-        name: getattr(rounds, name)[: info.steps]
-        for name in ("e_values", "e_steps", "m_evaluations")
+        "e_values": rounds.e_values,
+        "e_steps": rounds.e_steps.astype(int),
+        "m_evaluations": rounds.m_evaluations.astype(int),
     }
-    columns |= {name: columns[name].astype(int) for name in ("e_steps", "m_evaluations")}
-    return EMInfo(**{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **columns)
+    return EMInfo(**vars(info), **{name: one[: info.steps] for name, one in columns.items()})
+
+
+@record
+class Rounds:
+    """Per round: the bound after the E-step, its natural steps, evaluations of the M-step."""
+
+    e_values: Any = leaf()
+    e_steps: Any = leaf()
+    m_evaluations: Any = leaf()
+
+
+class EMSteps(Steps):
+    """Rounds from ``state``, a ``TrainingState``, without updates in place.
+
+    ``options`` are arguments of ``em``, with ``fixed``, ``tolerance`` and ``batch_size``.
+    """
+
+    unit = "round"
+
+    def __init__(self, state, X, Y, jitter, options):
+        self._X, self._Y, self._options = X, Y, SimpleNamespace(**options)
+        self._jitter, self._seed = jitter, state.seed
+        self._last = (
+            None if state.values is None or not len(state.values) else float(state.values[-1])
+        )
+        self._of_sites = type(state.model) in SITES_OF
+        self._held = (*self._options.fixed, *paths_of_q(state.model))
+        self._move_to(state.model, state.natural)
+
+    def _move_to(self, model, rounds):
+        self._model, self.rounds = model, rounds
+        self.snapshot = Snapshot(lambda: model, lambda: {"natural": rounds})
+
+    def run(self, count, record):
+        for _ in range(count):
+            value, size = self._round()
+            rise, self._last = math.inf if self._last is None else value - self._last, value
+            done = float(len(self.rounds.e_values))
+            step_info = {"step_size": None, "natural_step_size": size, "jitter": self._jitter}
+            record(value, False, epoch=done, **step_info)
+            if rise < self._options.tolerance:
+                return
+
+    def _round(self):
+        o = self._options
+        model, infos = (self._e_step if o.batch_size is None else self._e_step_by_batches)()
+        after_e, _ = self._bound(model, ())
+        model, value, evaluations = (
+            self._m_step_by_lbfgs if o.optimiser is None else self._m_step_by_optimiser
+        )(model, after_e)
+        done, new = self.rounds, (after_e, float(len(infos)), float(evaluations))
+        columns = zip((done.e_values, done.e_steps, done.m_evaluations), new, strict=True)
+        self._move_to(model, Rounds(*(np.append(column, number) for column, number in columns)))
+        return value, infos[-1].step_size if infos else 0.0
+
+    def _e_step(self):
+        o = self._options
+        options = {"steps": o.e_limit, "monotone": True, "tolerance": o.e_tolerance}
+        return self._natural_steps(self._model, o.step_size, **options)
+
+    def _natural_steps(self, model, step_size, **options):
+        shared = {"step_size": step_size, "jitter": self._jitter, "rng": self._seed}
+        return natural_steps(model, self._X, self._Y, **shared, **options)
+
+    def _e_step_by_batches(self):
+        o, model, size, infos = self._options, self._model, self._options.step_size, []
+        value, N = self._bound(model, ())[0], len(self._X)
+        for epoch in range(o.e_limit):
+            seed = self._seed, len(self.rounds.e_values), epoch
+            order = np.random.default_rng(seed).permutation(N)
+            batches = (order[start : start + o.batch_size] for start in range(0, N, o.batch_size))
+            try:
+                moved, of_epoch = self._natural_steps(model, size, rows=batches)
+                after = self._bound(moved, ())[0]
+            except (Diverged, InvalidSites) as error:
+                after, problem = -math.inf, str(error).split(". ")[0]
+                log.debug("em: an epoch of steps of %g is taken back (%s)", size, problem)
+            if not non_decreasing(after, value, self._X.dtype):
+                size /= 2
+                continue
+            infos += of_epoch
+            rise, value, model = after - value, after, moved
+            if rise < o.e_tolerance:
+                break
+        return model, infos
+
+    def _bound(self, model, wrt):
+        bound = site_bound_and_grad if self._of_sites else elbo_and_grad
+        return bound(model, self._X, self._Y, jitter=self._jitter, rng=self._seed, wrt=wrt)
+
+    def _m_step_by_lbfgs(self, model, value):
+        from scipy.optimize import minimize
+
+        vector, unravel = ravel(model, fixed=self._held)
+        best = {"value": value, "model": model}
+        if not unravel.paths or not self._options.m_iterations:
+            return model, value, 0
+
+        def loss(vector):
+            """Return minus the bound, or, if it cannot be computed, a value worse than the best.
+
+            The line search then backtracks.
+            """
+            there = unravel(devices.like(vector, unravel.home))
+            try:
+                value, grad = self._bound(there, unravel.paths)
+                flat = unravel.pullback(devices.like(vector, unravel.home), grad)
+                flat = -(flat.get() if on_device(flat) else flat)
+                # the line search would interpolate 1e200 to no step at all
+                worst = best["value"] - 10 * max(1.0, abs(best["value"]))
+                if math.isfinite(value) and value > worst and np.isfinite(flat).all():
+                    if value > best["value"]:
+                        best.update(value=value, model=there)
+                    return -value, flat
+            except (NotPositiveDefinite, InvalidSites, Diverged, BadEntry) as error:
+                problem = str(error).split(". ")[0]
+                log.debug("em: the line search went too far and comes back (%s)", problem)
+            return -best["value"] + max(1.0, abs(best["value"])), np.zeros_like(vector)
+
+        with blas_threads_for((model, self._X)):
+            start = vector.get() if on_device(vector) else vector
+            options = {"maxiter": self._options.m_iterations, "maxcor": 20}
+            found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+        return best["model"], best["value"], found.nfev
+
+    def _m_step_by_optimiser(self, model, value):
+        optimiser = self._options.optimiser.fixing(self._held)
+        state, paths = optimiser.init(model), optimiser.paths(model)
+        for _ in range(self._options.m_iterations if paths else 0):
+            value, grad = self._bound(model, paths)
+            model, state = optimiser.step(model, grad, state, value)
+        return model, self._bound(model, ())[0], self._options.m_iterations

@@ -70,11 +70,11 @@ class Session(TrainingGroup):
         return own
 
 
-def fitted(fit, group, model, X, Y, call):
-    """Run ``fit(model, X, Y, call)`` with a ``Session`` on all ranks of a group."""
+def fitted(fit, group, model, X, Y, given):
+    """Run ``fit(model, X, Y, given, session)`` on all ranks of a group, each with a ``Session``."""
     communicator, facts, error = Communicator.of(group), None, None
     try:
-        facts = _facts(group, model, X, Y, call)
+        facts = _facts(group, model, X, Y, given)
     except Exception as failure:
         error = failure
     everyone = communicator.gathered(facts, error)
@@ -82,19 +82,20 @@ def fitted(fit, group, model, X, Y, call):
         raise disagreement(NUMBERS + other[0], other[1])
     if not isinstance(everyone[0]["seed"], int):
         # no seed was given: rank 0 draws one
-        seed = reduce.common_seed(communicator, call.rng)
-        call = replace(call, rng=np.random.default_rng(seed))
-    session = Session(group, everyone, call.validate is not None, call.checkpoint is not None)
+        seed = reduce.common_seed(communicator, given["rng"])
+        given = given | {"rng": np.random.default_rng(seed)}
+    validates, ending = given["validate"] is not None, given["checkpoint"] is not None
+    session = Session(group, everyone, validates, ending)
     with contextlib.ExitStack() as stack:
         if group.rank:
-            call = replace(call, callback=None, validate=None, checkpoint=None)
+            given = given | {"callback": None, "validate": None, "checkpoint": None}
             stack.enter_context(_quiet())
         communicator.training = True
         try:
             if everyone[0]["_resume"] is not None:
-                copy = _resumed(communicator, group, call.resume, everyone[0]["_resume"])
-                call = replace(call, resume=stack.enter_context(copy))
-            return fit(model, X, Y, replace(call, session=session))
+                copy = _resumed(communicator, group, given["resume"], everyone[0]["_resume"])
+                given = given | {"resume": stack.enter_context(copy)}
+            return fit(model, X, Y, given, session)
         except Exception as failure:
             if not reported(failure):
                 session.report_new(failure)
@@ -103,9 +104,9 @@ def fitted(fit, group, model, X, Y, call):
             communicator.training = False
 
 
-def _facts(group, model, X, Y, call):
+def _facts(group, model, X, Y, given):
     """Return the arguments on which ranks must agree; names that begin with "_" can differ."""
-    X, Y, weights = data_rows("X", X), data_rows("Y", Y), call.weights
+    X, Y, weights = data_rows("X", X), data_rows("Y", Y), given["weights"]
     _refuse_kind(model)
     counted = _counted_rows(group, X, Y, weights)
     found = {
@@ -127,8 +128,9 @@ def _facts(group, model, X, Y, call):
         )
     found["place of the model"] = reduce.lives_on(model)
     found["numbers of the model"] = reduce.fingerprint(model)
-    found |= _facts_of_options(call)
-    return found | {"_resume": None if call.resume is None else _length(group, call.resume)}
+    found |= _facts_of_options(given)
+    resume = given["resume"]
+    return found | {"_resume": None if resume is None else _length(group, resume)}
 
 
 def _refuse_kind(model):
@@ -167,9 +169,9 @@ def _counted_rows(group, X, Y, weights):
     return counted
 
 
-def _facts_of_options(call):
-    found = {"seed": reduce.seed_of(call.rng)}
-    for name, value in call.given().items():
+def _facts_of_options(given):
+    found = {"seed": reduce.seed_of(given["rng"])}
+    for name, value in given.items():
         if name in ON_RANK_0 or name == "weights":
             found[name] = value is not None
         elif name != "rng":

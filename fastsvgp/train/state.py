@@ -14,7 +14,7 @@ from ..runtime import devices
 from . import comparison, data_digests
 
 log = logging.getLogger("fastsvgp")
-MOVED = "model", "optimiser", "best", "control", "coasting"  # what goes to the device of a model
+MOVED = "model", "optimiser", "best", "control"  # what goes to the device of a model
 
 
 @record
@@ -36,8 +36,6 @@ class TrainingState:
         The control variate of a sampled bound.
     spread : (N,), optional
         Running variances of f at the data; 0 at rows not seen yet.
-    coasting : record, optional
-        Where the mean of a QSGP is between the steps of ``nesterov``.
     trend, validation : Trend
         Moving averages of the objective and of the validation score.
     best : record, optional
@@ -75,7 +73,6 @@ class TrainingState:
     control: Record | None = None  # the control variate of a sampled bound
     # (N,) running variances of f at the data, 0 at rows not seen yet
     spread: Array | None = leaf(default=None)
-    coasting: Record | None = None  # the mean between the steps of ``nesterov``
     trend: Trend = Trend()  # of the objective
     validation: Trend = Trend()  # of the validation score
     best: Record | None = None  # the model with the best validation score

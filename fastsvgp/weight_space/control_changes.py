@@ -54,15 +54,6 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
     >>> fs.advance_control(weights, control, change).values.shape
     (2, 10)
     """
-    checked, moved = moved_values(model, control, change)
-    return control if moved is None else replace(checked, values=checked.values + moved)
-
-
-def moved_values(model, control, change):
-    """Return the control, checked, and the change of its values (1 + k, p); None for no change.
-
-    Arguments and cost are those of ``advance_control``.
-    """
     check_kind(control)
     checked_parts(model)
     given: Any = model
@@ -73,13 +64,13 @@ def moved_values(model, control, change):
     basis, k = checked.basis, model.posterior.columns.shape[1]
     parts = _changed(change, k)
     if not parts:
-        return checked, None
+        return control
     one_device(
         ("control.values", checked.values),
         *((f"change.{name}.rows", part.rows) for name, part in parts.items()),
     )
     if deferred_checks.on_device(checked.values):
-        return checked, _moved(parts, basis, checked.points, k)
+        return replace(checked, values=checked.values + _moved(parts, basis, checked.points, k))
     units = _units([part.rows for part in parts.values()], basis.width)
     functions = basis.functions(units)
     if functions[0] < 0 or functions[-1] >= basis.num_functions():
@@ -94,7 +85,8 @@ def moved_values(model, control, change):
         W[1:, np.searchsorted(functions, rows)] = np.where(
             rows[:, None] >= np.arange(k), parts["columns"].values, 0
         ).T
-    return checked, basis.products(checked.points, Weights(W, units=units))[0]
+    moved, _ = basis.products(checked.points, Weights(W, units=units))
+    return replace(checked, values=checked.values + moved)
 
 
 def _changed(change, k):

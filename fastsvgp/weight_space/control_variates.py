@@ -12,7 +12,7 @@ hyperparameters can change meanwhile (Evans and Nair 2018, appendix F.3).
 Everything unbiased stays unbiased, and a sample of smooth functions has smooth errors. With
 Gaussian noise a gradient is phi_i' times the kriged residual that the other sample sees (unbiased
 as before, because it is the product of two independent means); the points have no backward pass.
-Other likelihoods: ``kriged_tangent``.
+Other likelihoods: ``estimators``.
 
 *A dense S* = K_zz is close to N = K_zP K_PP^-1 K_Pz (appendix F.2). A_i S_ij A_j' minus its part in
 N, plus the average of that part, is A_i S_ij A_j' minus

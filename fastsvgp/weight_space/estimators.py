@@ -1,17 +1,44 @@
 """Reduced estimators of the sampled bound: Gaussian noise, and the tangent bound for the others.
 
 An estimator is made for one evaluation: ``data_term()`` passes the data through both sides, and
-``prior(data)`` follows. ``kriged_tangent`` and ``paper_estimators`` have the other two.
+``prior(data)`` follows. ``paper_estimators`` has another one.
+
+*Kriged tangent bound.* With B = k_xP K_PP^-1, and a sample's features phi^ and phi^_P, weights
+included,
+
+    p^ = (phi^ - B phi^_P + B phi_P) A,    E p^ = phi A,
+    V^ = V + sum_r X^_r^2,    E V^ >= sd^2,    sd^ = (V^ / t + t) / 2:
+
+H(mean^, sd^) is at most H(mean, sd) on average (see ``sampled_bound``). The difference shrinks with
+the variance of p^. Squares of one sample replace the products of two; they can only increase E V^.
+So the term of a side depends only on that side. The value is the mean of both.
+
+The average of the value over samples depends on A through the sampled features, and through
+phi_P A, which is known but dense. With out_bar, the cotangents (p_bar, 2 V_bar X^) of one side's p^
+and X^, the gradient of the average is the average of
+
+    phi^' out_bar - phi^_P' B' out_bar + phi_P' B' out_bar.
+
+Because out_bar and the *other* sample are independent, the other's phi^_P' can replace phi_P' in
+the last term. With halves of out_bar for the mean of both, the rows that i names get
+
+    phi_i' out_bar_i + phi_Pi' B' (out_bar_j - out_bar_i):
+
+the term of their own side for a function that the points do not determine, and that of the other
+side for a function that they determine fully (phi = phi_P B'). The gradient is unbiased for that of
+the average value, a bound, in the whole posterior. In hyperparameters it is the gradient of the
+value: the control's basis is held fixed.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check
+from .. import check, kernels
 from ..likelihoods import Gaussian
-from ..records import Marginals, tree_map
+from ..records import Marginals, plus, tree_map
 from ..runtime import deferred_checks
+from .bases.base import sum64
 from .bases.samples import to_like
 from .sample_side import BasisBatch, Functions, SeenBars, moments
 
@@ -132,13 +159,13 @@ class GaussianNoise(Reduced):
     def data_term(self):
         """Evaluate j, then i with its backward pass in one sweep: its cotangents need only j."""
         task, Y, control = self.task, self.task.Y, self.task.control
-        noise, known = number(task.model.likelihood.variance), total(Y * Y)
+        noise, known = number(task.model.likelihood.variance), sum64(Y * Y)
         count, c = task.scale * len(Y), task.scale / noise
         j = self.j.forward(task.X, control, task.near)
         i_bars = self._bars(j, c, rest=True)
         i = self.i.forward(task.X, control, task.near, i_bars, task.wrt)
         j_bars = self._bars(i, c, rest=False)
-        squares = vector(Y, total((Y - i.p) * (Y - j.p)), total(i.X * j.X) + total(i.V))
+        squares = vector(Y, sum64((Y - i.p) * (Y - j.p)), sum64(i.X * j.X) + sum64(i.V))
         if control is not None:
             removed, *points = control.correct_squares(i.errors, j.errors, c, len(Y))
             squares -= mean_and_columns(removed)
@@ -179,6 +206,26 @@ class Tangent(Reduced):
         return DataTerm(ell, likelihood_bar, f, (i, j), bars)
 
 
+class KrigedTangent(Reduced):
+    """Tangent bound with a control: the mean of both sides' own bounds."""
+
+    def data_term(self):
+        """Evaluate both sides separately, and couple their cotangents at the control's points."""
+        task, t, ell, likelihood_bar, bars = self.task, self.task.sd_guess(), 0.0, None, []
+        seen = [side.forward(task.X, task.control, task.near) for side in (self.i, self.j)]
+        for one in seen:
+            f = Marginals(one.p, one.V + np.square(one.X).sum(axis=0))
+            value, p_bar, V_bar, bar = tangent_bound(
+                task.model.likelihood, task.Y, f, 0.5 * task.scale, t
+            )
+            bars.append(SeenBars.of(p_bar, 2 * V_bar * one.X, V_bar))
+            ell, likelihood_bar = ell + value, plus(bar, likelihood_bar)
+        difference = kernels.matmul(bars[1].out - bars[0].out, task.near, transpose_b=True)
+        points = task.control.kriging_weights(difference)
+        i_bars, j_bars = bars[0]._replace(points=points), bars[1]._replace(points=-points)
+        return DataTerm(ell, likelihood_bar, moments(*seen), tuple(seen), (i_bars, j_bars))
+
+
 def tangent_bound(likelihood, Y, f, scale, t):
     """Return ``(ell, p_bar, V_bar, likelihood_bar)`` of the tangent bound at estimates f."""
     sd = 0.5 * (f.var / t + t)
@@ -209,8 +256,3 @@ def vector(like, *numbers):
 def number(value):
     """Return a parameter as a float, or unchanged on a device."""
     return value if deferred_checks.on_device(value) else float(value)
-
-
-def total(values):
-    """Sum in float64."""
-    return values.sum(dtype=np.float64)

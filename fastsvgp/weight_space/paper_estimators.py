@@ -45,9 +45,9 @@ import numpy as np
 from .. import check
 from ..likelihoods import Gaussian
 from ..records import Marginals, replace, tree_map
-from .bases.base import WeightBars, below
+from .bases.base import WeightBars, below, sum64
 from .bases.samples import SparseRows, counted
-from .estimators import DataTerm, PriorTerm, total
+from .estimators import DataTerm, PriorTerm
 from .sample_side import BasisBatch, Functions, SeenBars
 
 
@@ -110,7 +110,7 @@ class PaperEstimator:
         Y, u = self.task.Y, self._u
         noise, count = float(self.task.model.likelihood.variance), self.task.scale * len(Y)
         c, var = self.task.scale / noise, i.V + (u * i.X * j.X).sum(axis=0)
-        of_mean, of_rest, known = total(i.p * j.p - 2 * Y * i.p), total(var), total(Y * Y)
+        of_mean, of_rest, known = sum64(i.p * j.p - 2 * Y * i.p), sum64(var), sum64(Y * Y)
         i_bars = SeenBars.of(c * (Y - 0.5 * j.p), -0.5 * c * u * j.X, np.full_like(Y, -0.5 * c))
         j_bars = SeenBars.of(-0.5 * c * i.p, -0.5 * c * u * i.X, None)
         bar = Y.dtype.type(-0.5 * (count - c * (of_mean + of_rest + known)) / noise)
@@ -145,14 +145,14 @@ class PaperEstimator:
         )
         log_det, bars = 0.0, {}
         if not basis.dense_precision:
-            log_det = total(i.w * np.log(own))
+            log_det = sum64(i.w * np.log(own))
             if "precision" in basis.per_function and below(self.task.wrt, "precision"):
                 bars["precision"] = 0.5 * ((i.w - products) / own - squares)
-        of_mean = total(each[0])
-        quadratic = total(products) - of_mean + total(squares * own)
+        of_mean = sum64(each[0])
+        quadratic = sum64(products) - of_mean + sum64(squares * own)
         R = len(drawn.dense)
-        logs = total(drawn.times[:R] * np.log(drawn.pivots))
-        logs += total(drawn.times[R:] * np.log(drawn.diagonal))
+        logs = sum64(drawn.times[:R] * np.log(drawn.pivots))
+        logs += sum64(drawn.times[R:] * np.log(drawn.diagonal))
         log_bars = (
             (drawn.dense, np.diag(drawn.times[:R] / drawn.pivots)),
             (drawn.rest - drawn.k, drawn.times[R:] / drawn.diagonal),

@@ -47,7 +47,7 @@ def predict_f(model, Xs, *, full_cov=False, var=True, augmented=False, chunk_siz
     each test input has its own model.
     """
     if not with_variance(full_cov, var):
-        return _means(model, Xs, chunk_size, augmented)
+        return _marginals(model, Xs, chunk_size, augmented=augmented, var=False)[2].mean
     if not full_cov:
         _, _, f = _marginals(model, Xs, chunk_size, augmented=augmented)
         return f.mean, f.var
@@ -126,42 +126,29 @@ def _rows_at_once(X):
     return kernels.chunk_numbers(X) // NUMBERS_EACH
 
 
-def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=False):
-    """Return the model and new targets, checked, and marginals (N,)."""
+def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=False, var=True):
+    """Return the model and new targets, checked, and marginals (N,); without ``var`` means alone.
+
+    ``augmented`` does not change means.
+    """
     model, X, dtype = checked_inputs(model, Xs, "Xs")
     data = _data_of(model, augmented, dtype)
     if Ys is not check.ABSENT:
         Ys = check.targets(check.as_array("Ys", Ys), len(X), (), model.likelihood, dtype, NAMES)
     size = _rows_at_once(X) if chunk_size is None else check.whole("chunk_size", chunk_size)
-    median, (W, v), means, variances = (
-        check.flag("median", median),
-        model.posterior.by_rows(),
-        [],
-        [],
-    )
+    median, means, variances = check.flag("median", median), [], []
+    W, v = model.posterior.by_rows()
+    weights = Weights(W, v) if var else Weights(W[:1])
     for at in range(0, len(X), size):
-        out, squares = model.basis.products(X[at : at + size], Weights(W, v))
+        out, squares = model.basis.products(X[at : at + size], weights)
         means.append(out[0])
-        variances.append(squares + np.square(out[1:]).sum(axis=0))
-        if data is not None:
-            variances[-1] += _gain(model, X[at : at + size], data)
-    f = Marginals(np.concatenate(means), np.concatenate(variances))
-    check.result(total(f.var) + total(f.mean), model)
-    return model, Ys, Marginals(f.mean, np.zeros_like(f.var)) if median else f
-
-
-def _means(model, Xs, chunk_size, augmented):
-    """Return the means (N,) alone, which ``augmented`` does not change."""
-    model, X, dtype = checked_inputs(model, Xs, "Xs")
-    _data_of(model, augmented, dtype)
-    size = _rows_at_once(X) if chunk_size is None else check.whole("chunk_size", chunk_size)
-    W = model.posterior.by_rows()[0][:1]
-    parts = [
-        model.basis.products(X[at : at + size], Weights(W))[0][0] for at in range(0, len(X), size)
-    ]
-    mean = np.concatenate(parts)
-    check.result(total(mean), model)
-    return mean
+        if var:
+            variances.append(squares + np.square(out[1:]).sum(axis=0))
+            if data is not None:
+                variances[-1] += _gain(model, X[at : at + size], data)
+    mean, variance = np.concatenate(means), np.concatenate(variances) if var else None
+    check.result(total(mean) + (total(variance) if var else 0.0), model)
+    return model, Ys, Marginals(mean, np.zeros_like(variance) if median else variance)
 
 
 def _data_of(model, augmented, dtype):

@@ -42,8 +42,7 @@ from ..runtime import deferred_checks
 from ..runtime.edge import public_call
 from .bases.samples import BasisSample, checked_units, num_units
 from .control_variates import checked_control
-from .estimators import GaussianNoise, Tangent, Task, vector
-from .kriged_tangent import KrigedTangent
+from .estimators import GaussianNoise, KrigedTangent, Tangent, Task, vector
 from .paper_estimators import PaperEstimator
 from .qsgp import QSGP, check_columns, checked_parts, lightly_checked
 from .sample_side import differentiates_weights, sparse_posterior_gradient
@@ -144,7 +143,7 @@ def sampled_bound_and_grad(
     4 (k + 2) n s flops for s functions on each side, and the features three times (four times if
     the likelihood is not Gaussian), independent of num_data and m. A control of p points adds 2 (k
     + 1) p s and the features there, twice that if the points have a backward pass
-    (``control_variates``, ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is the
+    (``control_variates``, ``estimators``), and 4 (k + 1) p^2 for kriging. With columns k is the
     number of distinct dense columns drawn. Source: Evans and Nair 2018, Theorems 1, 2 and 3,
     corrected and reduced as in the derivation above the code.
 

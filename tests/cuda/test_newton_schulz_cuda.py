@@ -241,6 +241,32 @@ def test_counters_of_split_sums_are_reset(rng):
             assert kept.parts["d"].size and kept.counters(1).size and not kept.counters(1).any()
 
 
+def of_tile(which, row, column, high, deep):
+    """Return the tiles of k of one tile of the result, by the definition of the range."""
+    return {
+        tiled.BETWEEN: row - column + 1,
+        tiled.FROM_ROW: deep - row,
+        tiled.UP_TO_COLUMN: column + 1,
+        tiled.UP_TO_ROW: row + 1,
+        tiled.WHOLE: deep,
+        tiled.ROWS_UP_TO_ROW: row + 1,
+        tiled.ROWS_FROM_ROW: deep - row,
+        tiled.ROWS_WHOLE: deep,
+    }[which]
+
+
+@pytest.mark.parametrize("which", range(8))
+def test_lengths_are_those_of_the_tiles(which):
+    for high, wide in ((1, 1), (2, 5), (7, 3)):
+        rows = which >= tiled.ROWS_UP_TO_ROW
+        deep = 4 if which in (tiled.WHOLE, tiled.ROWS_WHOLE) else high
+        found = tiled._lengths(which, high, wide if rows else high, deep)
+        each = [length for length, number in found for _ in range(number)]
+        tiles = itertools.product(range(high), range(wide if rows else high))
+        expected = [of_tile(which, i, j, high, deep) for i, j in tiles if rows or j <= i]
+        assert each == sorted(expected, reverse=True)
+
+
 @pytest.mark.parametrize("which", [*range(8)])
 def test_split_sums_have_enough_counters(which):
     for multiprocessors, items, both in itertools.product((1, 2, 20, 132), (1, 2, 7, 100), (1, 2)):

@@ -419,8 +419,7 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2, devices=1):
     }
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(cuda_devices, **replaced))
-        launches = {"launch": launch, "resident_blocks": lambda *_: 3}
-        stack.enter_context(mock.patch.multiple(loader, **launches))
+        stack.enter_context(mock.patch.object(loader, "launch", launch))
         stack.enter_context(mock.patch.multiple(libraries, **libraries_on_host.ROUTINES))
         # run each time
         stack.enter_context(mock.patch.object(graphs, "Recorded", lambda body, beside=None: body))

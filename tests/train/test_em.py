@@ -5,7 +5,7 @@ import pytest
 from support.interruptions import at_call
 
 import fastsvgp as fs
-from fastsvgp.train.steps import em as module
+from fastsvgp.train import em as module
 
 M, N = 8, 60
 KINDS = [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal, fs.SiteSVGP, fs.VGP]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.optim.schedules import last_all, lasting
+from fastsvgp.optim.schedules import lasting
 from fastsvgp.train import by_time, loop
 
 
@@ -89,8 +89,10 @@ def test_a_schedule_of_all_steps_is_of_fit_alone(problem):
     schedule = fs.schedules.log_linear(0.1, 0.01, "all")
     with pytest.raises(ValueError, match="belongs to `fit`"):
         schedule.size(0, schedule.init())
-    optimiser = fs.adam(schedule)
-    assert last_all([optimiser]) and not last_all([lasting(optimiser, 5), 3, None])
+    given = fs.adam(schedule), 3, None
+    known = lasting(given, 5)
+    assert known == (fs.adam(fs.schedules.log_linear(0.1, 0.01, 5)), 3, None)
+    assert known != given and lasting(known, 7) is known
     assert lasting(fs.adam(0.1), 5) == fs.adam(0.1)
     with pytest.raises((ValueError, TypeError), match="`steps`"):
         fs.schedules.cosine(0.1, 0.01, "some")

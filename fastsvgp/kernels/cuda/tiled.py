@@ -2,9 +2,8 @@
 
 A block computes one tile of the result and sums only over those k that can be non-zero, so the
 flops are those of the algorithm. Sums are split into slices if there would be too few blocks, or if
-a few blocks had much more work than the others: ``common/waves.py`` chooses their length. The split
-depends only on the shapes, the device and the compiled kernel, so results are the same from run to
-run.
+a few blocks had much more work than the others. The split depends only on the shapes and the number
+of multiprocessors, so results are the same from run to run.
 """
 
 import functools
@@ -13,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...runtime import cuda_devices, tuning
-from .common import loader, scratch, waves
+from ...runtime import cuda_devices
+from .common import loader, scratch
 
 # as in tiled.cu: threads of a block, rows and columns of its tile, values of k per stage
 BLOCK, TILE, DEPTH = 128, 64, 16
@@ -29,10 +28,11 @@ ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE = range(5, 8)  # the same, if all tile
 UNTOUCHED, ZEROS, MIRRORED, EVERYTHING = range(4)  # treatment above the diagonal of the result
 STORE, DEVIATION, INNER = range(3)
 COPIED, LEFT, GATED = range(3)  # treatment of an item of size 0
-RESIDENT = 3  # as there: blocks that a multiprocessor holds, where the kernel is not compiled
-# the slices that the model of waves has to improve on: at most this number of blocks per
-# multiprocessor, and this number of chunks of 16 values of k
-BLOCKS_EACH, LEAST = 4, 8
+# Slices are as long as with this number of full slices per multiprocessor: two waves of the three
+# blocks that it holds, so that shorter slices at the ends of sums fill the second. Each slice is
+# written and read once more, which costs about the time of 4 chunks of 16 values of k: no slice is
+# planned shorter. Counted, not measured on a device: ``bench/sweeps.py`` times other numbers.
+BLOCKS_EACH, LEAST = 6, 4
 # tiles per multiprocessor of launches with split sums, at most: for each range the longest sum is
 # less than 3 times the mean
 CUT_UP_TO = 3 * BLOCKS_EACH
@@ -198,14 +198,12 @@ def sums_of(batch, n):
 
 
 @functools.lru_cache(1024)
-def _plan(multiprocessors, size, mode, strides, resident=RESIDENT, cost=None):
+def _plan(multiprocessors, size, mode, strides):
     """Return ``(tiles, slices, plan)``: tiles per item, most slices per tile, kernel arguments.
 
     size : (items, rows, columns, depth)
     mode, strides : the fields of ``Mode`` and ``Strides`` as tuples, because a call that finds its
         plan does not need the names
-    resident : blocks that a multiprocessor holds
-    cost : of a slice, in chunks; None for that of ``runtime.tuning``
     """
     (items, rows, columns, depth), mode = size, Mode(*mode)
     high, wide, deep = _tiles(rows), _tiles(columns), _tiles(depth)
@@ -217,12 +215,9 @@ def _plan(multiprocessors, size, mode, strides, resident=RESIDENT, cost=None):
     tiles = high * wide if mode.range >= ROWS_UP_TO_ROW else high * (high + 1) // 2
     slice_, slices = LEAST, 1
     if items * tiles * depth:
-        total, longest = sum(n * number for n, number in lengths), lengths[0][0]
+        total = sum(length * number for length, number in lengths)
         slice_ = max(LEAST, -(-total // (BLOCKS_EACH * multiprocessors)))
-        if items * tiles < CUT_UP_TO * multiprocessors:
-            cost = tuning.current.cut_slice_chunks if cost is None else cost
-            slice_ = waves.slice_of(lengths, slice_, multiprocessors, resident, cost)
-        slices = -(-longest // slice_)
+        slices = -(-lengths[0][0] // slice_)
     ints = mode._asdict() | {"rows": rows, "columns": columns, "depth": depth, "slice": slice_}
     plan = np.empty((), PLAN)
     plan[()] = (*strides, *(ints[name] for name in INTS))
@@ -269,8 +264,6 @@ def multiply(product, target, *, batch=(), base=None, scale=PLAIN, epilogue=STOR
             scale.idle,
         ),
         (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item),
-        loader.resident_blocks("tiled", "multiply", dtype, BLOCK, BUFFERED * dtype.itemsize),
-        tuning.current.cut_slice_chunks,
     )
     if not (items and tiles and depth):
         out[...] = 0 if base is None else base

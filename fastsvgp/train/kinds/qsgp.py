@@ -10,24 +10,19 @@ from ...errors import BadEntry
 from ...likelihoods import Gaussian
 from ...optim.adagrad import adagrad
 from ...optim.base import check_offered, initial_state
-from ...optim.by_field import mover_of
-from ...optim.nesterov import Nesterov, starting
 from ...optim.schedules import lasting
 from ...records import is_record, leaves, matches, replace
 from ...records.typed import Record
 from ...runtime import devices
 from ...weight_space import qsgp
-from ...weight_space.bases import RandomFourier
 from ...weight_space.bases.samples import num_units
 from ...weight_space.control_variates import kriged_control
-from ...weight_space.curvature import SampleSizes, largest_step_size
 from ...weight_space.qsgp import QSGP
 from .. import comparison
 from ..arguments import MOST, count, given_seed
 from ..batches import Batches, OnDevice, locate_inputs
 from ..loop import Recorder
 from ..state import OtherTraining, TrainingState, cast_model, started
-from ..steps.coasting import MEAN
 from ..steps.qsgp import Choices, SampledSteps, renewal
 from .request import request_of, seed_of
 from .svgp import total_steps
@@ -37,7 +32,6 @@ log = logging.getLogger("fastsvgp")
 FUNCTIONS = 10_000  # basis functions per step on each side
 ROWS = 500  # rows of data per step
 POINTS = 500  # points of the kriged control variate
-CURVATURE_ROWS = 1500  # rows from which ``nesterov`` estimates its step size
 HELD = "basis.covariance", "basis.inducing", "likelihood"  # default of ``fixed``
 
 
@@ -85,7 +79,6 @@ def sampled_training(*arguments, **options):
     closed_form_every, precision, optimiser = _closed_forms(
         model, optimiser, count("closed_form_every", own.closed_form_every, 0)
     )
-    _check_nesterov(model, optimiser)
     _warn_of_hyperparameters(model, optimiser.paths(model))
     units = _num_units(model, own.basis_size)
     gaussian = isinstance(model.likelihood, Gaussian)
@@ -103,7 +96,6 @@ def sampled_training(*arguments, **options):
         batches = OnDevice(batches, device_like)
     state, jitter = _cast(state, batches, jitter)
     state = _with_control(state, own.control, points, batches, request.resume, jitter)
-    optimiser = _with_step_size(optimiser, state, batches, choices)
     return Recorder(state, SampledSteps(state, batches, optimiser, choices, jitter), plan)
 
 
@@ -209,49 +201,6 @@ def _optimiser(model, optimiser, fixed):
             " weight_bound_and_grad"
         )
     return optimiser
-
-
-def _check_nesterov(model, optimiser):
-    """Raise ``ValueError`` if ``nesterov`` is to move more than the mean."""
-    sizes = {path: getattr(value, "size", 1) for path, _, value in leaves(model)}
-    for path in optimiser.paths(model):
-        by, _ = mover_of(path, optimiser, model)
-        if isinstance(by, Nesterov) and path != MEAN and sizes[path]:
-            raise ValueError(
-                f"fit: nesterov is for {MEAN!r} of a QSGP, not for {path!r}: fix it, or"
-                f" fs.by_field(fs.adagrad(), {{{MEAN!r}: fs.nesterov()}})"
-            )
-
-
-def _with_step_size(optimiser, state, batches, choices):
-    """Return the optimiser with the step size that ``nesterov`` leaves open."""
-    model = state.model
-    if starting(optimiser, 1.0) is optimiser:
-        return optimiser
-    if not isinstance(model.basis, RandomFourier) or not isinstance(model.likelihood, Gaussian):
-        kinds = f"{type(model.basis).__name__} and {type(model.likelihood).__name__}"
-        raise ValueError(
-            "fit: nesterov estimates its step size for a RandomFourier with Gaussian noise, not for"
-            f" {kinds}: give `step_size`"
-        )
-    some = min(CURVATURE_ROWS, batches.num_data)
-    rows = np.random.default_rng([state.seed, 5]).choice(batches.num_data, some, replace=False)
-    rows = np.sort(rows)
-    try:
-        X = check.inputs("X", batches.inputs(rows)).astype(model.posterior.mean.dtype, copy=False)
-    except BadEntry as error:
-        locate_inputs(error, "X", rows)
-        raise
-    by, _ = mover_of(MEAN, optimiser, model)
-    m, width = model.basis.num_functions(), model.basis.width
-    sizes = SampleSizes(batches.num_data, batches.size, choices.units * width, m)
-    noise = float(model.likelihood.variance)
-    return starting(
-        optimiser,
-        largest_step_size(
-            model.basis.covariance, X, noise, sizes, by.momentum, control=state.control
-        ),
-    )
 
 
 def _closed_forms(model, optimiser, every):

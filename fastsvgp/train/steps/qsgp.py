@@ -1,6 +1,5 @@
 """In-place steps of quadruply stochastic training, on samples of data and basis functions."""
 
-import logging
 import math
 from typing import NamedTuple
 
@@ -8,26 +7,17 @@ import numpy as np
 
 from ... import check
 from ...errors import BadEntry
-from ...records import replace_at, tree_map
+from ...records import tree_map
 from ...runtime import devices
 from ...runtime.deferred_checks import on_device
 from ...weight_space.bases.samples import SparseRows, draw_basis_sample
+from ...weight_space.control_changes import advance_control
 from ...weight_space.optimal_weights import optimal_diagonal
 from ...weight_space.posterior import ChevronWeights
 from ...weight_space.relevance import optimal_precision
 from ...weight_space.sampled_bound import sampled_bound_and_grad
 from ..batches import locate_inputs
 from .base import Snapshot, Steps
-from .coasting import (
-    MEAN,
-    Coasting,
-    advanced,
-    coasting_by,
-    velocity_at_points,
-    with_gradient,
-)
-
-log = logging.getLogger("fastsvgp")
 
 # closed forms take this number of rows, or fewer, to compute at most this number of features
 ROWS, LOOKS = 4096, 2**32
@@ -67,33 +57,20 @@ class SampledSteps(Steps):
             jitter,
         )
         self._seed, self._step, self._torn = state.seed, state.step, []
-        self._spread, model, at_points = state.spread, state.model, None
-        if state.coasting is not None:
-            model = replace_at(model, MEAN, state.coasting.position)
-            at_points = state.coasting.at_points
-        elif state.control is not None:
-            at_points = np.zeros_like(state.control.values[0])
-        self._move_to(model, state.optimiser, state.control, at_points)
+        self._spread = state.spread
+        self._move_to(state.model, state.optimiser, state.control)
 
-    def _move_to(self, model, optimised, control, at_points):
-        self._model, self._optimised, self._control, self._at_points = (
-            model,
-            optimised,
-            control,
-            at_points,
-        )
-        torn, by = self._torn, coasting_by(self._optimiser, model, optimised)
+    def _move_to(self, model, optimised, control):
+        self._model, self._optimised, self._control = model, optimised, control
+        torn = self._torn
         fields = {"optimiser": optimised, "control": control, "spread": self._spread}
-        if by[0] is not None:
-            at_points = None if control is None else at_points
-            fields["coasting"] = Coasting(model.posterior.mean, at_points)
 
         def view():
             if torn:
                 raise RuntimeError(
                     "fit: interrupted during an in-place step; resume from the last checkpoint"
                 )
-            return model if by[0] is None else by[0].settled(model, by[1])
+            return model
 
         self.snapshot = Snapshot(
             lambda: tree_map(lambda value: value.copy() if np.ndim(value) else value, view()),
@@ -118,14 +95,12 @@ class SampledSteps(Steps):
     def _take(self):
         """Take one step; return its objective, and the step size."""
         step, choices, num_data = self._step, self._choices, self._batches.num_data
-        model, control, at_points = self._renewed()
+        model, control = self._renewed()
         rows, (X, Y) = self._batches.rows(step), self._batches.at(step)
         sample = draw_basis_sample(
             model.basis, choices.units, rng=(self._seed, step), pair=choices.pair
         )
         paths, tangent = self._optimiser.moving(model, self._optimised), None
-        sides = [side for side in sample[:2] if side is not None]
-        self._catch_up(model, np.concatenate([model.basis.functions(side) for side in sides]))
         if self._spread is not None:
             prior = model.basis.covariance.kff(X)
             seen = self._spread[devices.like(rows, self._spread)]
@@ -150,7 +125,6 @@ class SampledSteps(Steps):
             raise check.diverged(what, step=step + 1)
         step_size = self._optimiser.step_size_at(self._optimised)
         before = _sampled_rows(model.posterior, grad.posterior) if control is not None else None
-        by, now = self._coasting_by(model) if MEAN in paths else (None, None)
         self._torn.append(step)
         try:
             model, optimised = self._optimiser.step(model, grad, self._optimised, value)
@@ -158,62 +132,26 @@ class SampledSteps(Steps):
             self._torn.clear()
             raise
         if before is not None:
-            change = _change(before, model.posterior)
-            if by is not None:
-                change = with_gradient(change, grad.posterior.mean, by.step_size_at(now))
-            control, at_points = advanced(model, info.control, change, by, at_points)
-        if by is not None:
-            control, at_points = self._after_fall(model, now, optimised, control, at_points)
+            control = advance_control(model, info.control, _change(before, model.posterior))
         if self._spread is not None:
             var = np.maximum(info.var, LEAST * prior)
             _put(self._spread, rows, np.where(seen > 0, (1 - NEWEST) * seen + NEWEST * var, var))
         self._torn.clear()
-        self._move_to(model, optimised, control, at_points)
+        self._move_to(model, optimised, control)
         return value, step_size
 
-    def _coasting_by(self, model):
-        return coasting_by(self._optimiser, model, self._optimised)
-
-    def _after_fall(self, model, before, optimised, control, at_points):
-        """Return the control after a step, or a new one if ``nesterov`` went back."""
-        _, now = coasting_by(self._optimiser, model, optimised)
-        if now.factor == before.factor:
-            return control, at_points
-        log.warning(
-            "fit: the bound fell in the steps up to %d: back to an earlier mean, with half the step"
-            " size (a factor of %g so far)",
-            self._step + 1,
-            now.factor,
-        )
-        if control is None:
-            return None, None
-        control = control.refit(model, self._jitter)
-        return control, np.zeros_like(control.values[0])
-
-    def _catch_up(self, model, functions=None):
-        """Bring the means of these functions, or of all, up to date, if they move on their own."""
-        by, now = self._coasting_by(model)
-        if by is not None:
-            self._torn.append(self._step)
-            by.catch_up(model, now, functions)
-            self._torn.clear()
-
     def _renewed(self):
-        """Return ``(model, control, at_points)`` for the next step, after closed forms and
-        renewals.
+        """Return ``(model, control)`` for the next step, after closed forms and renewals.
 
         A renewed control variate is free of the rounding of many updates.
         """
-        model, control, at_points = self._model, self._control, self._at_points
+        model, control = self._model, self._control
         every, renewal = self._choices.closed_form_every, self._choices.renewal
         if every is not None and self._step % every == 0:
             model = self._in_closed_form(model)
         if control is not None and self._step and self._step % renewal == 0:
-            self._catch_up(model)
             control = control.refit(model, self._jitter)
-            by, now = self._coasting_by(model)
-            at_points = at_points if by is None else velocity_at_points(control, now)
-        return model, control, at_points
+        return model, control
 
     def _in_closed_form(self, model):
         """Return the model with the optimal diagonal, and precisions."""
@@ -231,7 +169,6 @@ class SampledSteps(Steps):
             locate_inputs(error, "X", rows)
             raise
         if self._choices.precision:
-            self._catch_up(model)
             model = optimal_precision(model)
         return model
 

@@ -133,8 +133,8 @@ class Basis:
             if "precision" in self.per_function and below(need, "precision")
             else {}
         )
-        of_mean, both = _sum(i.w * s * np.square(i.A[0])), _sum(i.w * s * sizes)
-        return (of_mean, both - of_mean), _sum(i.w * np.log(s)), bars, (own, WeightBars())
+        of_mean, both = sum64(i.w * s * np.square(i.A[0])), sum64(i.w * s * sizes)
+        return (of_mean, both - of_mean), sum64(i.w * np.log(s)), bars, (own, WeightBars())
 
     def sampled_precision(self, i, j, jitter):
         """Return ``(S_ii, S_ij (w A)_j (1 + k, s), S_ji (w A)_i)`` of two sides.
@@ -186,7 +186,8 @@ def below(need, field, root="basis"):
     return tuple(name[len(prefix) :] for name in need if name.startswith(f"{prefix}{field}."))
 
 
-def _sum(values):
+def sum64(values):
+    """Return the sum of all entries, in float64."""
     return values.sum(dtype=np.float64)
 
 

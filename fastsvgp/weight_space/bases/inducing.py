@@ -13,7 +13,7 @@ from ...records import leaf, record, total
 from ...records.inducing_sets import naming_repeated
 from ...records.typed import Array, Record
 from ...runtime import tuning
-from .base import Basis, Energy, WeightBars, Weights, below
+from .base import Basis, Energy, WeightBars, Weights, below, sum64
 from .samples import counted
 
 
@@ -134,7 +134,7 @@ class InducingBasis(Basis):
         WS = kernels.matmul(W, K) + jitter * W
         pivots = np.log(L.diagonal(), dtype=np.float64)
         return Energy(
-            _sum(W * WS) + _sum((K.diagonal() + jitter) * v), 2 * pivots.sum(), (K, L, WS, jitter)
+            sum64(W * WS) + sum64((K.diagonal() + jitter) * v), 2 * pivots.sum(), (K, L, WS, jitter)
         )
 
     def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
@@ -166,9 +166,9 @@ class InducingBasis(Basis):
             WeightBars(-0.5 * j.w * to_j),
         )
         products, of_jitter = to_j * j.weighted, jitter * i.weighted * i.A
-        of_mean = _sum(products[0]) + _sum(of_jitter[0])
-        of_columns = _sum(products[1:]) + _sum(of_jitter[1:])
-        of_rest = of_columns + _sum(i.w * own * np.square(i.d))
+        of_mean = sum64(products[0]) + sum64(of_jitter[0])
+        of_columns = sum64(products[1:]) + sum64(of_jitter[1:])
+        of_rest = of_columns + sum64(i.w * own * np.square(i.d))
         return (of_mean, of_rest), 0.0, {}, weight_bars
 
     def sampled_precision(self, i, j, jitter):
@@ -182,7 +182,3 @@ class InducingBasis(Basis):
         to_i, _ = self.products(self.inducing[i.units], Weights(j.weighted, units=j.units))
         to_j, _ = self.products(self.inducing[j.units], Weights(i.weighted, units=i.units))
         return self.covariance.kff(self.inducing[i.units]), to_i, to_j
-
-
-def _sum(values):
-    return values.sum(dtype=np.float64)

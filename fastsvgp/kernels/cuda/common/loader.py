@@ -182,24 +182,6 @@ def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
     prepared.function(grid, block, arguments, shared_memory)
 
 
-def resident_blocks(stem, kernel, dtype, threads, shared_memory):
-    """Return how many blocks of a compiled kernel a multiprocessor of the device holds at a time.
-
-    threads : of a block
-    shared_memory : bytes of dynamic shared memory; the same in all calls for a kernel
-    """
-    device = cuda_devices.current_device()
-    prepared = _functions.get((device, stem, dtype.char, kernel)) or _prepare(
-        device, stem, dtype, kernel
-    )
-    if prepared.resident is None:
-        if shared_memory > prepared.shared_memory:
-            prepared.allow(shared_memory)
-        count = cuda_devices.cupy().cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
-        prepared.resident = max(1, count(prepared.function.ptr, threads, shared_memory))
-    return prepared.resident
-
-
 def _check_home(arguments, device):
     for argument in arguments:
         if hasattr(argument, "__cuda_array_interface__") and argument.device.id != device:
@@ -210,11 +192,10 @@ def _check_home(arguments, device):
 
 
 class _Prepared:
-    """A loaded kernel, the shared memory that its blocks may use, and how many run at a time."""
+    """A loaded kernel, and the shared memory that its blocks may use."""
 
     def __init__(self, function):
         self.function, self.shared_memory = function, cuda_devices.FREELY_SHARED
-        self.resident: int | None = None
 
     def allow(self, shared_memory):
         driver = cuda_devices.cupy().cuda.driver
