@@ -6,8 +6,6 @@ Public names load with their first use: importing this package compiles nothing 
 import difflib
 import importlib
 
-from .runtime import moved
-
 __version__ = "0.1.0"
 
 _ROOMS = {
@@ -172,8 +170,6 @@ _ELSEWHERE = {  # names in GPflow, GPyTorch and scikit-learn
     "SquaredExponential": "RBF",
 }
 __all__ = ["__version__", *_ROOM_OF, *_MODULES]
-
-moved.forward()
 
 
 def __getattr__(name):

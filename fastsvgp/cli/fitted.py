@@ -19,7 +19,7 @@ from .data.tables import read_table
 from .data.targets import listed
 from .data.task import Standardisation, class_name
 from .errors import UsageError, shown
-from .fitted_files import FORMAT, NewerFile, checked_fields, describe, of_this_format
+from .fitted_files import FORMAT, checked_fields
 from .settings.names import kind_of
 
 
@@ -218,7 +218,7 @@ class Fitted:
     def save(self, path):
         """Write the model with its scaling, columns and classes, atomically."""
         description = {
-            "format": self._format(),
+            "format": FORMAT,
             "likelihood": self.likelihood,
             "classes": self.classes,
             "input_names": self.input_names,
@@ -229,14 +229,6 @@ class Fitted:
             "encoding": self.encoding and self.encoding.to_json(),
         }
         fs.save(path, self.model, **{COMMAND_LINE: description})
-
-    def _format(self):
-        """Return the first format with all that the file holds: earlier versions can read it."""
-        if self.encoding is not None or {"na", "target_forms"} & self.columns.keys():
-            return FORMAT
-        if "second" in self.columns:
-            return 6
-        return 5 if self.several else 4 if self.scale.x_map is not None else 3
 
     @classmethod
     def load(cls, path):
@@ -259,23 +251,20 @@ class Fitted:
                 f"{path} is a fastsvgp {type(model).__name__} that `fastsvgp fit` did not write: it"
                 " has no scaling or columns; use fastsvgp.load and fastsvgp.predict_y in Python"
             )
-        try:
-            return cls(
-                model, **checked_fields(cls, model, of_this_format(path, extra[COMMAND_LINE]))
-            )
-        except NewerFile:
-            raise
-        except (
-            TypeError,
-            KeyError,
-            ValueError,
-            AttributeError,
-            IndexError,
-            ArithmeticError,
-        ) as error:
+        description = extra[COMMAND_LINE]
+        found = description.get("format") if isinstance(description, dict) else None
+        if found != FORMAT:
             raise DataFileError(
-                f"{path} does not match this version of `fastsvgp fit` ({describe(error)}); fit"
-                " again with this version"
+                f"{path} has format {found!r:.60} of `fastsvgp fit`, but this version reads"
+                f" {FORMAT}; load it with the version that wrote it, or fit again"
+            )
+        try:
+            return cls(model, **checked_fields(cls, model, description))
+        except (TypeError, LookupError, ValueError, AttributeError, ArithmeticError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise DataFileError(
+                f"{path} does not match this version of `fastsvgp fit` ({what}); fit again with"
+                " this version"
             ) from error
 
     # --- columns of a file ------------------------------------------------------------------------

@@ -52,15 +52,12 @@ def check_owner(folder, now):
         return
     try:
         with open(os.path.join(folder, METRICS), encoding="utf-8") as file:
-            then = json.load(file)
-        then = then.get("source") or {"file": then["data"]}  # earlier versions: only the name
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        then = {"file": "unknown data"}
-    name, old = now["file"], then.get("file")
-    same_file = name is not None and old in (name, os.path.basename(name))
-    if not same_file and not (
-        "digest" in then and not data_digests.differences(then["digest"], now["digest"])
-    ):
+            then = json.load(file)["source"]
+        old, digest = then["file"], then["digest"]
+    except (OSError, ValueError, LookupError, TypeError):
+        old, digest = "unknown data", {}
+    same_file = now["file"] is not None and old == now["file"]
+    if not same_file and data_digests.differences(digest, now["digest"]):
         raise UsageError(
             f"{folder} holds the results of {old or 'data from a pipe'}; choose another folder with"
             f" --out, or overwrite them with --out {folder}"
