@@ -1,6 +1,5 @@
 """Base class of both estimators: from settings to a start, and from training to attributes."""
 
-import difflib
 import functools
 import inspect
 import numbers
@@ -21,6 +20,7 @@ from ..bounds.elbo import SVGP
 from ..initialise import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
+from ..names import did_you_mean
 from ..posteriors.placed import placed
 from ..recipes.beyond_range import inside
 from ..records import is_record, leaves
@@ -80,11 +80,9 @@ def names_settings(init: Callable[P, None]) -> Callable[P, None]:
 
 
 def _no_setting(estimator, name, known):
-    near = [MEANT[name]] if MEANT.get(name) in known else []
-    near = near or difflib.get_close_matches(name, known, n=3)
-    meant = f"did you mean {' or '.join(f'`{one}`' for one in near)}?"
-    where = f"{estimator}().get_params() holds its settings"
-    return TypeError(f"{estimator} has no setting `{name}`; {meant if near else where}")
+    meant = did_you_mean(name, known, "`", MEANT)
+    where = f"; {estimator}().get_params() holds its settings"
+    return TypeError(f"{estimator} has no setting `{name}`{meant or where}")
 
 
 class SVGPEstimator(BaseEstimator):
