@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ....optim.natural.svgp import natural_step
-from ....records import Marginals, replace
-from .candidates import BATCH, COST, at_prior
+from ....records import Marginals
+from ..minibatches import at_prior, natural_steps
+from .candidates import BATCH, COST
 from .temperature import latent, temperature_of
 
 FOLDS, STEPS, FEWEST = 5, 40, 15  # natural steps per fold, and the least that are worth taking
@@ -32,8 +32,8 @@ def cross_validated_temperature(model, rows, groups, plan, step_seconds):
         seen = rows.some(fold != k)
         if not len(seen):
             return 1.0
-        start = at_prior(model.covariance, model.inducing, model.likelihood)
-        f = latent(_trained(replace(start, mean=model.mean), seen, plan, steps), rows.X[fold == k])
+        start = at_prior(model.covariance, model.inducing, model.likelihood, model.mean)
+        f = latent(_trained(start, seen, plan, steps), rows.X[fold == k])
         mean[..., fold == k], var[..., fold == k] = f.mean, f.var
     return temperature_of(model, Marginals(mean, var), rows.y, rows.weights)
 
@@ -42,10 +42,5 @@ def _trained(model, rows, plan, steps):
     rng, M = np.random.default_rng(1), len(model.inducing)
     flops = COST * 8 * model.posterior.mean.size * M * (min(M, BATCH) + M)
     largest = WHOLE if len(rows) <= BATCH else PART
-    for step in range(steps):
-        some, size = rows.drawn(BATCH, rng), largest * min(1.0, (step + 1) / RAMP)
-        model, _ = natural_step(
-            model, some.X, some.y, step_size=size, num_data=len(rows), weights=some.weights
-        )
-        plan.did(flops, COST)
-    return model
+    rising = [largest * min(1.0, (step + 1) / RAMP) for step in range(steps)]
+    return natural_steps(model, rows, rising, BATCH, rng, plan, flops, COST)

@@ -8,8 +8,8 @@ these marginals, because its factor of Kuu is T times as large.
 import numpy as np
 
 from ....bounds.predict import predict_f
-from ....covariances import OnFeatures, Product, Sum
 from ....records import Marginals, replace
+from ..last_posterior import scaled
 
 PRIOR_ROWS = 10  # weight of the prior of log T, standard normal, in rows
 LARGEST = 3.0  # of log T
@@ -50,15 +50,4 @@ def temperature_of(model, f, y, weights):
 
 def tempered(model, T):
     """Return the model whose g is T times that of ``model``, up to jitter."""
-    return replace(model, covariance=_scaled(model.covariance, T**2))
-
-
-def _scaled(covariance, factor):
-    if isinstance(covariance, OnFeatures):
-        return replace(covariance, covariance=_scaled(covariance.covariance, factor))
-    if isinstance(covariance, Sum):
-        return replace(covariance, parts=tuple(_scaled(one, factor) for one in covariance.parts))
-    if isinstance(covariance, Product):
-        first, *others = covariance.parts
-        return replace(covariance, parts=(_scaled(first, factor), *others))
-    return replace(covariance, variance=covariance.variance * factor)
+    return replace(model, covariance=scaled(model.covariance, T**2))
