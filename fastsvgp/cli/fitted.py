@@ -90,6 +90,13 @@ class Fitted:
     jitter: float
     encoding: Encoding | None = None
 
+    @classmethod
+    def of_task(cls, task, model, scale, jitter=0.0):
+        """Make it from a model of a task."""
+        names, encoding = (task.input_names, task.target_name), task.encoding
+        about = task.likelihood, task.classes, *names, task.columns
+        return cls(model, *about, scale, jitter, encoding)
+
     @property
     def kind(self):
         """The kind of targets, such as "regression" or "counts": see ``settings.names.kind_of``."""

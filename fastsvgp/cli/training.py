@@ -77,21 +77,24 @@ def build(task, scale, settings):
         (settings.inducing, settings.orthogonal) if settings.method in PAIRED else settings.inducing
     )
     y = model_targets(task, scale, settings.dtype)
-    if settings.layers:
-        model = deep.build(X, kind, _likelihood(task, settings), sizes, settings, rng)
-        return deep.with_mean(model, fs.recipes.first_mean(model.likelihood, y))
+    likelihood = _likelihood(task, settings)
     if settings.method == "qsgp":
         covariance = kind(
             variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=settings.ard)
         )
-        return qsgp.build(X, y, covariance, _likelihood(task, settings), settings)
-    posterior = fs.recipes.POSTERIORS[POSTERIORS[settings.method]]
+        return qsgp.build(X, y, covariance, likelihood, settings)
+    posterior, mean = (
+        fs.recipes.POSTERIORS[POSTERIORS[settings.method]],
+        fs.recipes.first_mean(likelihood, y),
+    )
+    if settings.layers:
+        return deep.build(X, kind, likelihood, sizes, settings, posterior, mean, rng)
     if not settings.patch_shape:
         covariance = settings.covariance
         if settings.periodic:
             covariance = periodic.covariance(X, kind, settings, scale, rng)
         parts = fs.recipes.Parts(sizes, covariance, ard=settings.ard, latents=settings.latents)
-        method = _method(settings, _likelihood(task, settings), posterior)
+        method = _method(settings, likelihood, posterior)
         informed = not settings.resume
         initial, *_ = fs.recipes.begin(X, y, parts, method, group=settings.group, informed=informed)
         return initial
@@ -106,14 +109,7 @@ def build(task, scale, settings):
     start = fs.recipes.posterior_of(
         posterior, covariance, inducing, outputs, len(X), settings.jitter
     )
-    likelihood = _likelihood(task, settings)
-    return fs.SVGP(
-        covariance=covariance,
-        inducing=inducing,
-        posterior=start,
-        likelihood=likelihood,
-        mean=fs.recipes.first_mean(likelihood, y),
-    )
+    return fs.SVGP(covariance, inducing, start, likelihood, mean)
 
 
 def model_targets(task, scale, dtype):
@@ -226,12 +222,14 @@ def _routine(settings, model, total, optimiser=None):
         learning_rate=_rate(settings),
         natural_step_size=settings.natural_step or routine.NATURAL_STEP,
     )
+    layers = range(settings.layers or 0)
+    inducing = [f"layers.{number}.inducing" for number in layers] or ["inducing"]
     return routine.training(
         method,
         course,
         model,
         at_rows=settings.choice.at_data,
-        inducing=deep.inducing_fields(settings),
+        inducing=inducing,
         fixed=(*fs.recipes.held_variances(model), *periodic.held(model)),
         optimiser=optimiser,
     )

@@ -15,7 +15,7 @@ from ...runtime.extras import install_hint
 from ..fitted import Fitted, bottom, sets_of
 from . import metrics, numbers, page, plots, targets
 from .outputs import METRICS, MODEL, REPORT, writing
-from .predictions import write_untargeted as write_untargeted
+from .predictions import write_untargeted
 
 GRID = 400
 
@@ -39,6 +39,18 @@ def evaluate(fitted, task):
     return metrics.regression(
         fitted.scale.target(y), fitted.scale.target(prediction.mean), log_density, fitted.scale
     )
+
+
+def write(say, folder, fitted, task, results, values, title):
+    """Write metrics.json, predictions of rows without a target, plots and the page.
+
+    ``values`` of the bound at each step. Returns the paths, and why there are no plots.
+    """
+    metrics = write_metrics(folder, results)
+    predicted = write_untargeted(say, folder, fitted, task)
+    plotted, why_not = write_plots(folder, fitted, task, values, title)
+    page = write_page(folder, fitted, results, say.lines, values, plotted, why_not)
+    return [metrics, *predicted, *plotted, page], why_not
 
 
 def write_metrics(folder, results):

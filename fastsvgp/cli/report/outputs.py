@@ -125,15 +125,29 @@ def writing(path, describe_kept=None):
         raise UsageError(f"{what}; {todo}") from error
 
 
-def rescued(write):
-    """Call ``write(path)`` in a new folder elsewhere. Return the path, or None if all fail."""
+def save_model(fitted, folder, kept=lambda: None):
+    """Write the model and return its path; ``kept()`` says where else it is, or None.
+
+    If the folder cannot be written, it goes to a new one elsewhere.
+    """
+    path = os.path.join(folder, MODEL)
+    with writing(path, lambda: kept() or _rescued(fitted)):
+        fitted.save(path)
+    return path
+
+
+def _rescued(fitted):
+    """Write the model to a new folder elsewhere, and say where; None if all fail."""
     for place in (tempfile.gettempdir(), os.getcwd(), os.path.expanduser("~")):
         with suppress(OSError):
             folder = tempfile.mkdtemp(prefix="fastsvgp-", dir=place)
             try:
                 path = os.path.join(folder, MODEL)
-                write(path)
-                return path
+                fitted.save(path)
+                return (
+                    f"the trained model is kept in {path}, which `fastsvgp predict` can use; move"
+                    " it to a place with free space"
+                )
             except OSError:
                 os.rmdir(folder)
     return None
