@@ -223,6 +223,17 @@ class ClassScale(Scale):
 
     classes: Any = None
 
+    def with_classes(self, y):
+        """Set the classes of labels y (N,); return their number, and the default likelihood."""
+        self.classes = np.unique(y)
+        if len(self.classes) < 2:
+            raise ValueError(
+                f"`y` has one class only, {self.classes[0]!s}; a classifier needs at least two"
+                " classes"
+            )
+        C = len(self.classes)
+        return C, "bernoulli-probit" if C == 2 else "softmax"
+
     def y(self, y):
         codes = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
         unknown = np.asarray(self.classes[codes] != y)

@@ -153,11 +153,7 @@ def regression(
     >>> type(trained).__name__, trained.inducing.shape
     ('SGPR', (10, 1))
     """
-    refuse_unknown(
-        "regression",
-        choices,
-        (*POSITIONAL, *(regression.__kwdefaults__ or ()), *Choices.__annotations__),
-    )
+    _check_options(regression, choices)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
     example = plain(kind) if isinstance(likelihood, str) else likelihood
     rows = X, y, w = usable_rows(X, y, weights, likelihood=example)
@@ -212,22 +208,13 @@ def classification(
     >>> start.scale.classes.tolist()
     ['above', 'below']
     """
-    refuse_unknown(
-        "classification",
-        choices,
-        (*POSITIONAL, *(classification.__kwdefaults__ or ()), *Choices.__annotations__),
-    )
+    _check_options(classification, choices)
     check.unmasked("y", y)
     rows = X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
-    scale.classes = np.unique(y)
-    C = len(scale.classes)
-    if C < 2:
-        raise ValueError(
-            f"`y` has one class only, {scale.classes[0]!s}; a classifier needs at least two classes"
-        )
+    C, usual = scale.with_classes(y)
     if isinstance(likelihood, str) and likelihood == "auto":
-        likelihood = "bernoulli-probit" if C == 2 else "softmax"
+        likelihood = usual
     kinds = BINARY | MULTICLASS | ORDERED
     named("likelihood", likelihood, kinds, Likelihood, more=("auto",))
     if isinstance(likelihood, str):
@@ -241,6 +228,11 @@ def classification(
         )
     settings = Settings(inducing, covariance, **choices)
     return _start(rows, weights, scale, likelihood, settings, rng)
+
+
+def _check_options(recipe, choices):
+    known = *POSITIONAL, *recipe.__kwdefaults__, *Choices.__annotations__
+    refuse_unknown(recipe.__name__, choices, known)
 
 
 def _start(rows, weights, scale, likelihood, settings, rng):

@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from .. import check, recipes
 from ..bounds.elbo import SVGP
+from ..bounds.predict import sample_f
 from ..initialise import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
@@ -29,6 +30,7 @@ from ..runtime.progress_bar import Progress
 from .columns import explained, refuse_dates, refuse_other_shapes
 from .kernels import fixed_fields, from_kernel
 from .model_search import warn_outside
+from .sampling import draw
 from .training import Stopping, scattered, train, warn_if_poor
 
 P = ParamSpec("P")
@@ -349,6 +351,13 @@ class SVGPEstimator(BaseEstimator):
         Xs = self._standardised(self._validated(X))
         warn_outside(self, Xs)
         return Xs
+
+    def _drawn(self, X, n_samples, random_state):
+        """Sample new targets jointly at X, in the units of the model."""
+        Xs, seed = self._ready(X), check_random_state(random_state).randint(2**31 - 1)
+        rng = np.random.default_rng(seed)
+        f = sample_f(self.model_, Xs, n_samples, rng=rng, jitter=self.jitter_)
+        return draw(self.model_.likelihood, f, rng)
 
 
 def kind_of_posterior(model):

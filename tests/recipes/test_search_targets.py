@@ -8,7 +8,7 @@ import fastsvgp as fs
 from fastsvgp.recipes.model_search import rows as rows_module
 from fastsvgp.recipes.model_search.classes_and_counts import stages, temperature
 from fastsvgp.recipes.model_search.classes_and_counts.candidates import Plain, ramp
-from fastsvgp.recipes.model_search.classes_and_counts.cross_validation import (
+from fastsvgp.recipes.model_search.classes_and_counts.temperature import (
     cross_validated_temperature,
 )
 from fastsvgp.recipes.model_search.minibatches import at_prior

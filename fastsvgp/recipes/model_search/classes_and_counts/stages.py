@@ -11,8 +11,8 @@ from ..plan import PlanMismatch
 from ..race import FAILURES, Race, reason
 from ..rows import groups_of
 from .candidates import Deep, LinearModel, Plain
-from .cross_validation import cross_validated_temperature
 from .looks import TargetLook, look_at, look_of
+from .temperature import cross_validated_temperature
 
 PART = 0.4  # of the time, for each of two candidates compared by their bounds
 BOUND_ROWS = 10_000  # on which bounds are compared
