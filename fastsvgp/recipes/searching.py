@@ -247,7 +247,7 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     inducing = settings.inducing
     number = number_of(inducing, kind, X)
     solver = solver_of(settings, likelihood, kind, len(X), number, settings.latents)
-    natural_step_size = checked_natural_step(settings.natural_step_size)
+    course = course_of(settings, solver, len(X))
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)
     names = "covariance", "mean", "ard", "chosen", "latents"
@@ -256,15 +256,19 @@ def _start(rows, weights, scale, likelihood, settings, rng):
         solver=solver, likelihood=likelihood, kind=kind, jitter=settings.jitter, seed=seed
     )
     model, at_rows, jitter = begin(scale.X(X), scale.y(y), parts, method, weights=w)
-    course = Course(
-        steps=steps_of(solver, settings.max_iter, len(X), settings.batch_size),
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        natural_step_size=natural_step_size,
-    )
     method, held = replace(method, jitter=jitter), several.held_variances(model)
     fit = training(method, course, model, at_rows=at_rows, fixed=held)
     return Start(model, fit if weights is None else fit | {"weights": weights}, scale)
+
+
+def course_of(settings, solver, rows):
+    """Return the ``Course`` of settings, or of an estimator, with so many rows."""
+    return Course(
+        steps=steps_of(solver, settings.max_iter, rows, settings.batch_size),
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        natural_step_size=checked_natural_step(settings.natural_step_size),
+    )
 
 
 def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):

@@ -253,7 +253,7 @@ class SVGPEstimator(BaseEstimator):
         training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
         kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
         if self.warm_start and hasattr(self, "model_"):
-            start = self._warm_start(X, y, weights, training, seed)
+            start = self._warm_start(X, y, weights, seed)
             return self._with_fixed(start), kind_of_posterior(self.model_)
         by_name = isinstance(self.inducing, str)
         if by_name:
@@ -305,7 +305,7 @@ class SVGPEstimator(BaseEstimator):
         fixed = *start.fit.get("fixed", ()), *(name for name in names if name in there)
         return replace(start, fit=start.fit | {"fixed": fixed}) if fixed else start
 
-    def _warm_start(self, X, y, weights, training, seed):
+    def _warm_start(self, X, y, weights, seed):
         """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
         if isinstance(model, SVGP):  # new rows can lie outside the range of a search
@@ -325,16 +325,10 @@ class SVGPEstimator(BaseEstimator):
             solver=solver,
             likelihood=self.model_.likelihood,
             kind=kind,
-            jitter=training["jitter"],
+            jitter=self.jitter,
             seed=seed,
         )
-        course = recipes.Course(
-            steps=recipes.steps_of(solver, self.max_iter, len(X), self.batch_size),
-            batch_size=training["batch_size"],
-            learning_rate=training["learning_rate"],
-            natural_step_size=recipes.checked_natural_step(self.natural_step_size),
-        )
-        held = recipes.held_variances(model)
+        course, held = recipes.course_of(self, solver, len(X)), recipes.held_variances(model)
         fit = recipes.training(method, course, model, at_rows=at_rows, fixed=held)
         return recipes.keeping_noise(
             recipes.Start(
