@@ -11,6 +11,7 @@ import fastsvgp as fs
 from .. import DataFileError, check, load_with_extra
 from ..files import as_path
 from ..latents.model import layers_of as latents_of
+from ..records.inducing_sets import sets_of
 from ..records.persistence import COMMAND_LINE
 from .data.columns import Encoding
 from .data.forms import Form
@@ -433,11 +434,6 @@ def layers_of(model):
 def bottom(model):
     """Return the first layer of a model, or the model itself."""
     return layers_of(model)[0]
-
-
-def sets_of(inducing):
-    """Return the sets of inducing inputs, one or two."""
-    return (inducing.Z, inducing.O) if isinstance(inducing, fs.InducingPair) else (inducing,)
 
 
 def jittered(model, jitter):

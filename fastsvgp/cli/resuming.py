@@ -9,10 +9,11 @@ import fastsvgp as fs
 
 from .. import DataFileError
 from ..latents.mixing import matrices
+from ..records.inducing_sets import sets_of
 from ..train import data_digests
 from .data.task import Standardisation
 from .errors import UsageError, shown
-from .fitted import layers_of, sets_of
+from .fitted import layers_of
 from .settings.periodic import first_part
 
 NEAR = 1e-9  # standard deviations: the order of summation differs between machines

@@ -125,6 +125,12 @@ def writing(path, describe_kept=None):
         raise UsageError(f"{what}; {todo}") from error
 
 
+def write_file(path, content, kept=None):
+    """Write bytes to a file, atomically; ``kept`` is that of ``writing``."""
+    with writing(path, kept):
+        files.write_atomically(path, lambda file: file.write(content))
+
+
 def save_model(fitted, folder, kept=lambda: None):
     """Write the model and return its path; ``kept()`` says where else it is, or None.
 
