@@ -3,10 +3,9 @@
 Public names load with their first use: importing this package compiles nothing and touches no GPU.
 """
 
-import difflib
 import importlib
 
-from .runtime import moved
+from .names import did_you_mean as _did_you_mean
 
 __version__ = "0.1.0"
 
@@ -172,8 +171,6 @@ _ELSEWHERE = {  # names in GPflow, GPyTorch and scikit-learn
 }
 __all__ = ["__version__", *_ROOM_OF, *_MODULES]
 
-moved.forward()
-
 
 def __getattr__(name):
     if name in _ROOM_OF:
@@ -183,18 +180,11 @@ def __getattr__(name):
             {"schedules": ".optim.schedules"}.get(name, f".{name}"), __name__
         )
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_nearest(name)}")
+        known = [] if name.startswith("_") else __all__
+        meant = _did_you_mean(name, known, "'", _ELSEWHERE, most=1)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{meant}")
     globals()[name] = value
     return value
-
-
-def _nearest(name):
-    """Return the end of a message on an unknown name: the one that was perhaps meant."""
-    if name.startswith("_"):
-        return ""
-    near = difflib.get_close_matches(name, __all__, n=1, cutoff=0.7)
-    meant = _ELSEWHERE.get(name, *near or ("",))
-    return meant and f"; did you mean {meant!r}?"
 
 
 def __dir__():

@@ -1,6 +1,5 @@
 """Exceptions and warnings of the package; others are a plain ``ValueError`` or ``TypeError``."""
 
-import difflib
 import functools
 import inspect
 import os
@@ -11,14 +10,12 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
+from .names import did_you_mean
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 DATA = {"self", "model", "sgpr", "X", "Y", "Xs", "Ys"}  # arguments of public functions, not options
-# least similarity for suggesting a name; that of `rows` and `probes` is 0.6
-CLOSE = 0.65
-MOST_NAMES, MOST_LETTERS = 3, 80  # of fields that a message suggests
-FURTHER = 0.1  # how much less similar than the nearest name another suggested one may be
 # names in other packages, and what to write here; the second is a name, or a text with a blank
 ELSEWHERE = {
     "active_dims": "write {}(...).on(0, 1)",
@@ -58,10 +55,8 @@ def no_option(function, option, known, kind="", word="option"):
     ``kind`` is the kind of model, if the options depend on it. ``word``: what its options are.
     """
     options, elsewhere = sorted(set(known) - DATA), ELSEWHERE.get(option, "")
-    near = [elsewhere] * (elsewhere in options)
-    near += difflib.get_close_matches(option, options, n=1, cutoff=CLOSE)
-    if near:
-        return TypeError(f"{function} has no {word} `{option}`; did you mean `{near[0]}`?")
+    if meant := did_you_mean(option, options, "`", ELSEWHERE, most=1):
+        return TypeError(f"{function} has no {word} `{option}`{meant}")
     if "optimiser" in options and "optimiser" in elsewhere or "{}" in elsewhere:
         return TypeError(f"{function} has no {word} `{option}`; {elsewhere.format(function)}")
     takes = ", ".join(f"`{name}`" for name in options) or f"no {word}s"
@@ -75,30 +70,12 @@ def suggested_fields(name, paths):
 
     They are at most three of the leaves at ``paths`` and of what holds them, anywhere in the model.
     """
-    names = {".".join(parts[: i + 1]) for parts in map(_parts, paths) for i in range(len(parts))}
-    score = {one: _likeness(name, one) for one in names}
-    best = sorted(names, key=lambda one: ([-each for each in score[one]], one))[:MOST_NAMES]
-    near = [one for one in best if score[one][0] >= max(CLOSE, score[best[0]][0] - FURTHER)]
-    while len(near) > 1 and sum(map(len, near)) > MOST_LETTERS:
-        near.pop()
-    if near:
-        *others, last = near
-        return f"did you mean {', '.join(others)}{' or ' * bool(others)}{last}?"
-    tops = list(dict.fromkeys(path.partition(".")[0] for path in paths))
-    return f"its fields are {', '.join(tops) or 'none'}; fastsvgp.leaves lists all below them"
-
-
-def _parts(path):
-    return path.split(".")
-
-
-def _likeness(name, other):
-    """Return how near two dotted names are: by the whole or the last part, then by the whole."""
-    ratios = [
-        difflib.SequenceMatcher(None, a, b).ratio()
-        for a, b in ((name, other), (_parts(name)[-1], _parts(other)[-1]))
-    ]
-    return max(ratios), ratios[0]
+    parts = [path.split(".") for path in paths]
+    names = {".".join(some[: i + 1]) for some in parts for i in range(len(some))}
+    tops = list(dict.fromkeys(some[0] for some in parts))
+    return did_you_mean(name, names).removeprefix("; ") or (
+        f"its fields are {', '.join(tops) or 'none'}; fastsvgp.leaves lists all below them"
+    )
 
 
 def names_options(function: Callable[P, R]) -> Callable[P, R]:

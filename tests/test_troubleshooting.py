@@ -8,8 +8,8 @@ from support.readme import ROOT
 from support.source import FILES, name_of, parse
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-# caught inside the package, so users never see them; a ``NewerFile`` is a ``DataFileError``
-WITHIN = {"CheckFailed", "StopTraining", "Fault", "NewerFile", "Stopped"}
+# caught inside the package, so users never see them
+WITHIN = {"CheckFailed", "StopTraining", "Fault", "Stopped"}
 HEADINGS = set(re.findall(r"^#{2,3} (.+)$", PAGE, re.M))
 QUOTED = re.findall(r"(?<!`)`([^`\n]{11,})`(?!`)", PAGE)
 

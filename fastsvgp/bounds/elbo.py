@@ -100,7 +100,7 @@ def elbo(
         rounding error of zero (at most 2 M eps times its diagonal entry), as for duplicated
         inducing inputs.
     MemoryError
-        Reports the size of the allocation and the argument that drives it.
+        An array does not fit. Smaller batches help, unless (M, M) matrices are the largest.
 
     Notes
     -----
@@ -222,7 +222,7 @@ def elbo_and_grad(
     RemoteError
         Another rank of the group failed.
     MemoryError
-        Reports the size of the allocation and the argument that drives it.
+        An array does not fit. Smaller batches help, unless (M, M) matrices are the largest.
 
     Notes
     -----

@@ -76,8 +76,8 @@ def predict_f(
     jitter : float, optional
         Added to the diagonal of Kuu, as in ``elbo``: use the same.
     chunk_size : int, optional
-        Number of test inputs per chunk. Default: an (M, chunk) array has 2^21 numbers, on a device
-        2^18 per multiprocessor.
+        Number of test inputs per chunk; a smaller one takes less memory. Default: an (M, chunk)
+        array has 2^21 numbers, on a device 2^18 per multiprocessor.
     **others
         Options of other kinds of model: a ``DeepGP`` takes ``num_samples`` and ``rng``, a ``QSGP``
         ``augmented``.

@@ -15,10 +15,9 @@ import traceback
 
 from ..runtime.signals import collect_signals
 from .arguments import parser
-from .errors import UsageError
+from .errors import INTERRUPTED, UsageError
 from .progress import notes
 
-INTERRUPTED = 130
 BAD_INPUT = 2
 
 

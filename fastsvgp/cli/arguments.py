@@ -1,18 +1,17 @@
 """The arguments of every command.
 
-Imports nothing beyond argparse, difflib and sys, so that ``--help`` answers at once.
+Imports nothing beyond the standard library, so that ``--help`` answers at once.
 """
 
 import argparse
-import difflib
 import sys
 
+from ..names import ELSEWHERE, did_you_mean
 from .argument_types import add_text_layout, add_traceback, count, levels
 from .errors import UsageError
 from .fit_arguments import add_fit
 
 FEW = 8  # choices that a message lists
-CLOSE = 0.8  # least similarity of a name in place of the list: normal is gaussian, not ordinal
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,13 +34,11 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError:
-            names = map(str, action.choices)
-            near = difflib.get_close_matches(str(value).lower(), names, cutoff=CLOSE)
-            if not near or len(action.choices) <= FEW:
+            choices = [str(one) for one in action.choices]
+            meant = did_you_mean(str(value).lower(), choices, "'", ELSEWHERE)
+            if not meant or len(action.choices) <= FEW:
                 raise
-            meant = " or ".join(map(repr, near))
-            said = f"invalid choice: {value!r:.80}; did you mean {meant}?"
-            raise argparse.ArgumentError(action, said) from None
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r:.80}{meant}") from None
 
 
 class _Version(argparse.Action):

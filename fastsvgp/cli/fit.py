@@ -9,25 +9,21 @@ from . import mpi, report
 from .data import second_column
 from .data.source import STANDARD_INPUT
 from .data.task import FileFormat, Standardisation, load_task, split
-from .errors import UsageError
+from .errors import INTERRUPTED, UsageError
 from .fitted import Fitted
 from .model_search import search_of, search_task
 from .report import said
 from .report.outputs import (
     CHECKPOINT,
-    MODEL,
     check_owner,
     default_folder,
     output_folder,
-    rescued,
+    save_model,
     source,
-    writing,
 )
 from .report.results import results_of
 from .settings.resolve import resolve
 from .training import build, holds, outcome, train
-
-INTERRUPTED = 130
 
 
 def run(args):
@@ -123,13 +119,15 @@ def fit_task(task, settings, folder, title, origin=None):
         code = INTERRUPTED if trained.interrupted else 0
         if not settings.leads:
             return code, {}
-        path = _save(fitted, trained, folder)
+        fitted.model, fitted.jitter = trained.model, trained.jitter
+        path = save_model(fitted, folder, lambda: _kept(trained))
         ended = outcome(task, settings, trained)
         said.training(say, trained, seconds, ended)
         _keep_or_drop_checkpoint(trained, path)
         results = results_of(task, settings, trained, seconds, fitted, title, ended)
         results |= {"source": origin, "test": report.evaluate(fitted, task)}
-        written, why_not = _report(folder, fitted, task, settings, results, say, trained.values)
+        model = f"{said.describe_model(task, settings)} on {title}"
+        written, why_not = report.write(say, folder, fitted, task, results, trained.values, model)
     said.scores(say, results)
     said.files(say, [path, *written], folder, why_not)
     return code, results
@@ -150,40 +148,17 @@ def _prepare(task, settings, say, title):
     said.data(say, task, settings, title)
     said.model(say, task, settings)
     model = build(task, scale, settings)
-    names = task.input_names, task.target_name
-    return Fitted(
-        model,
-        task.likelihood,
-        task.classes,
-        *names,
-        task.columns,
-        scale,
-        jitter=0.0,
-        encoding=task.encoding,
-    )
+    return Fitted.of_task(task, model, scale)
 
 
-def _save(fitted, trained, folder):
-    """Write the trained model and return its path."""
-    fitted.model, fitted.jitter = trained.model, trained.jitter
-    path = os.path.join(folder, MODEL)
-    with writing(path, lambda: _not_lost(fitted, trained)):
-        fitted.save(path)
-    return path
-
-
-def _not_lost(fitted, trained):
-    """Say where a model is that could not be written to its folder; None if it is lost."""
-    if holds(trained):
-        then = "continues" if trained.interrupted else "writes the results without training again"
-        return (
-            f"the trained model is safe in {trained.checkpoint}: once the folder is writable, the"
-            f" same command with --resume {then}"
-        )
-    path = rescued(fitted.save)
-    return path and (
-        f"the trained model is kept in {path}, which `fastsvgp predict` can use; move it to a place"
-        " with free space"
+def _kept(trained):
+    """Say that a checkpoint holds a model that could not be written to its folder, or None."""
+    if not holds(trained):
+        return None
+    then = "continues" if trained.interrupted else "writes the results without training again"
+    return (
+        f"the trained model is safe in {trained.checkpoint}: once the folder is writable, the same"
+        f" command with --resume {then}"
     )
 
 
@@ -198,13 +173,3 @@ def _keep_or_drop_checkpoint(trained, path):
         )
     elif there:
         os.unlink(trained.checkpoint)
-
-
-def _report(folder, fitted, task, settings, results, say, values):
-    """Write metrics.json, plots and the page. Return their paths, and why there are no plots."""
-    metrics = report.write_metrics(folder, results)
-    predicted = report.write_untargeted(say, folder, fitted, task)
-    title = f"{said.describe_model(task, settings)} on {results['data']}"
-    plotted, why_not = report.write_plots(folder, fitted, task, values, title)
-    page = report.write_page(folder, fitted, results, say.lines, values, plotted, why_not)
-    return [metrics, *predicted, *plotted, page], why_not

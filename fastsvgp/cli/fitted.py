@@ -11,6 +11,7 @@ import fastsvgp as fs
 from .. import DataFileError, check, load_with_extra
 from ..files import as_path
 from ..latents.model import layers_of as latents_of
+from ..records.inducing_sets import sets_of
 from ..records.persistence import COMMAND_LINE
 from .data.columns import Encoding
 from .data.forms import Form
@@ -19,7 +20,7 @@ from .data.tables import read_table
 from .data.targets import listed
 from .data.task import Standardisation, class_name
 from .errors import UsageError, shown
-from .fitted_files import FORMAT, NewerFile, checked_fields, describe, of_this_format
+from .fitted_files import FORMAT, checked_fields
 from .settings.names import kind_of
 
 
@@ -89,6 +90,13 @@ class Fitted:
     scale: Standardisation
     jitter: float
     encoding: Encoding | None = None
+
+    @classmethod
+    def of_task(cls, task, model, scale, jitter=0.0):
+        """Make it from a model of a task."""
+        names, encoding = (task.input_names, task.target_name), task.encoding
+        about = task.likelihood, task.classes, *names, task.columns
+        return cls(model, *about, scale, jitter, encoding)
 
     @property
     def kind(self):
@@ -218,7 +226,7 @@ class Fitted:
     def save(self, path):
         """Write the model with its scaling, columns and classes, atomically."""
         description = {
-            "format": self._format(),
+            "format": FORMAT,
             "likelihood": self.likelihood,
             "classes": self.classes,
             "input_names": self.input_names,
@@ -229,14 +237,6 @@ class Fitted:
             "encoding": self.encoding and self.encoding.to_json(),
         }
         fs.save(path, self.model, **{COMMAND_LINE: description})
-
-    def _format(self):
-        """Return the first format with all that the file holds: earlier versions can read it."""
-        if self.encoding is not None or {"na", "target_forms"} & self.columns.keys():
-            return FORMAT
-        if "second" in self.columns:
-            return 6
-        return 5 if self.several else 4 if self.scale.x_map is not None else 3
 
     @classmethod
     def load(cls, path):
@@ -259,23 +259,20 @@ class Fitted:
                 f"{path} is a fastsvgp {type(model).__name__} that `fastsvgp fit` did not write: it"
                 " has no scaling or columns; use fastsvgp.load and fastsvgp.predict_y in Python"
             )
-        try:
-            return cls(
-                model, **checked_fields(cls, model, of_this_format(path, extra[COMMAND_LINE]))
-            )
-        except NewerFile:
-            raise
-        except (
-            TypeError,
-            KeyError,
-            ValueError,
-            AttributeError,
-            IndexError,
-            ArithmeticError,
-        ) as error:
+        description = extra[COMMAND_LINE]
+        found = description.get("format") if isinstance(description, dict) else None
+        if found != FORMAT:
             raise DataFileError(
-                f"{path} does not match this version of `fastsvgp fit` ({describe(error)}); fit"
-                " again with this version"
+                f"{path} has format {found!r:.60} of `fastsvgp fit`, but this version reads"
+                f" {FORMAT}; load it with the version that wrote it, or fit again"
+            )
+        try:
+            return cls(model, **checked_fields(cls, model, description))
+        except (TypeError, LookupError, ValueError, AttributeError, ArithmeticError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise DataFileError(
+                f"{path} does not match this version of `fastsvgp fit` ({what}); fit again with"
+                " this version"
             ) from error
 
     # --- columns of a file ------------------------------------------------------------------------
@@ -437,11 +434,6 @@ def layers_of(model):
 def bottom(model):
     """Return the first layer of a model, or the model itself."""
     return layers_of(model)[0]
-
-
-def sets_of(inducing):
-    """Return the sets of inducing inputs, one or two."""
-    return (inducing.Z, inducing.O) if isinstance(inducing, fs.InducingPair) else (inducing,)
 
 
 def jittered(model, jitter):

@@ -10,7 +10,7 @@ import numpy as np
 
 import fastsvgp as fs
 
-from .. import DataFileError, check, leaves
+from .. import check, leaves
 from ..latents import model as latents
 from ..layers.layer import checked
 from ..recipes import classes_of
@@ -22,10 +22,7 @@ from .data.task import Standardisation
 from .errors import shown
 from .settings.names import COLUMNS, LIKELIHOODS, kind_of
 
-# format of the description. Format 1 has no format number and no encoding, format 2 has no dates,
-# format 3 has no maps of inputs, format 4 has one target, format 5 no second column of it, and
-# format 6 no forms but those of dates, and no codes of missing values
-FORMAT = 7
+FORMAT = 8  # of the description
 
 
 def checked_fields(kind, model, description):
@@ -36,7 +33,8 @@ def checked_fields(kind, model, description):
     TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError
         The first error in the description.
     """
-    names = {field.name for field in fields(kind)} - {"model", "scale"} | {"standardisation"}
+    names = {field.name for field in fields(kind)} - {"model", "scale"}
+    names |= {"format", "standardisation"}
     _require(
         description.keys() == names,
         f"the description has {shown(description)}, not {shown(sorted(names))}",
@@ -50,8 +48,8 @@ def checked_fields(kind, model, description):
     _check_target(model, description)
     _check_inputs(model, description, D, encoding)
     scale = _checked_scale(description, D)
-    rest = {name: value for name, value in description.items() if name != "standardisation"}
-    return rest | {"encoding": encoding, "scale": scale}
+    kept = {name: description[name] for name in names - {"format", "standardisation"}}
+    return kept | {"encoding": encoding, "scale": scale}
 
 
 def _check_target(model, description):
@@ -101,7 +99,7 @@ def _checked_scale(description, D):
             all(_real(name, value) > 0 or name == "x_mean" for value in scale[name]),
             f"{name} of the standardisation",
         )
-    _check_map(scale.get("x_map"), D)
+    _check_map(scale["x_map"], D)
     _check_per_target(description["target_name"], scale)
     return Standardisation.from_json(scale)
 
@@ -131,29 +129,6 @@ def _check_map(maps, D):
             ]
             rising = all((np.diff(side) > 0).all() for side in sides)
             _require(len(sides[0]) == len(sides[1]) > 1 and rising, "x_map does not increase")
-
-
-class NewerFile(DataFileError):
-    """A file written by a later version."""
-
-
-def of_this_format(path, description):
-    """Convert a description of any earlier format to the current one."""
-    _require(isinstance(description, dict), "no description")
-    found = description.get("format", 1)
-    _require(type(found) is int and found > 0, f"format {found!r:.60}")
-    if found > FORMAT:
-        raise NewerFile(
-            f"{path} was written by `fastsvgp fit` of a newer version: it has format {found}, but"
-            f" this version reads up to {FORMAT}; update fastsvgp, or fit again"
-        )
-    rest = {name: value for name, value in description.items() if name != "format"}
-    return {"encoding": None} | rest if found == 1 else rest
-
-
-def describe(error):
-    """Describe an error in a description."""
-    return f"{error} is missing" if isinstance(error, KeyError) else error
 
 
 def _num_inputs(model, count):

@@ -19,14 +19,13 @@ from ..recipes.model_search.task import LIKELIHOODS
 from ..recipes.remedies import Outcome
 from . import report
 from .data.task import Standardisation
-from .errors import UsageError
+from .errors import INTERRUPTED, UsageError, option_of
 from .fitted import Fitted
 from .report import said
-from .report.outputs import MODEL, PLAN, SEARCH, output_folder, rescued, writing
+from .report.outputs import PLAN, SEARCH, output_folder, save_model, writing
 from .report.results import facts_of
 from .settings.defaults import SECONDS
 
-INTERRUPTED = 130
 SPENT = 0.8  # part of the time from which a search has used all of it
 # options of a method, which turn the search off
 METHOD_OPTIONS = (
@@ -55,50 +54,32 @@ class Search:
 def search_of(args, task):
     """Return the ``Search`` of the arguments; None if they choose a method or no search exists."""
     given = {name: getattr(args, name, None) for name in METHOD_OPTIONS}
+    given |= {"mpi": args.mpi, "dtype": args.dtype if args.dtype != "float64" else None}
     # an absent flag is False, but False for ard means --no-ard
-    chosen = next(
-        (
-            name
-            for name, value in given.items()
-            if value is not None and (value is not False or name == "ard")
-        ),
-        None,
+    chosen = [
+        option_of(name)
+        for name, value in given.items()
+        if value is not None and (value is not False or name == "ard")
+    ]
+    refusals = (
+        chosen
+        and f"the search decides model and training, and {chosen[0]} does, too; leave out one of"
+        " the two",
+        task.y.ndim > 1 and "the search is for one target, and here are several; leave it out",
+        task.second and f"there is no search with --{task.second.option}; leave it out",
+        (task.likelihood not in LIKELIHOODS or not _has_all_classes(task))
+        and f"there is no search for the {task.likelihood} likelihood with these rows"
+        f" ({task.reason}); leave it out",
     )
-    chosen = (
-        chosen or ("mpi" if args.mpi else None) or ("dtype" if args.dtype != "float64" else None)
-    )
-    one = task.y.ndim == 1
-    possible = (
-        one and task.second is None and task.likelihood in LIKELIHOODS and _has_all_classes(task)
-    )
-    if chosen is not None or not possible:
-        asked = "--seconds" if args.seconds is not None else "--extrapolate"
+    refusal = next(filter(None, refusals), None)
+    if refusal is not None:
         if args.seconds is not None or args.extrapolate:
-            _refuse(asked, task, chosen)
+            asked = "--seconds" if args.seconds is not None else "--extrapolate"
+            raise UsageError(f"{asked}: {refusal}")
         return None
     seconds = SECONDS if args.seconds is None else args.seconds
     return Search(
         seconds, args.seed, args.quiet, args.missing, args.resume, args.words, args.extrapolate
-    )
-
-
-def _refuse(asked, task, chosen):
-    """Refuse an option of the search beside a method, or where there is no search."""
-    if chosen is not None:
-        option = f"--{chosen.replace('_', '-')}"
-        raise UsageError(
-            f"{asked}: the search decides model and training, and {option} does, too; leave out one"
-            " of the two"
-        )
-    if task.y.ndim > 1:
-        raise UsageError(
-            f"{asked}: the search is for one target, and here are several; leave it out"
-        )
-    if task.second is not None:
-        raise UsageError(f"{asked}: there is no search with --{task.second.option}; leave it out")
-    raise UsageError(
-        f"{asked}: there is no search for the {task.likelihood} likelihood with these rows"
-        f" ({task.reason}); leave it out"
     )
 
 
@@ -127,10 +108,9 @@ def search_task(task, search, folder, title, origin=None):
             tell=lambda line: say(f"  search     {line}"),
         )
         seconds = time.perf_counter() - started
-        fitted = _fitted(task, found)
-        path = os.path.join(folder, MODEL)
-        with writing(path, lambda: _rescue_note(rescued(fitted.save))):
-            fitted.save(path)
+        scale, jitter = found.scale.to_json(), DEFAULT_JITTER[found.model.inducing.dtype]
+        fitted = Fitted.of_task(task, found.model, Standardisation.from_json(scale), jitter)
+        path = save_model(fitted, folder)
         _keep_or_drop_plan(folder, found)
         compiled = (
             f", and {found.compiling:.1f} s to load and compile" if found.compiling > 1 else ""
@@ -138,14 +118,10 @@ def search_task(task, search, folder, title, origin=None):
         say(f"  trained    {found.chosen} in {seconds - found.compiling:.1f} s{compiled}")
         results = _results(task, search, found, seconds, fitted, title)
         results |= {"source": origin, "test": report.evaluate(fitted, task)}
-        metrics = report.write_metrics(folder, results)
-        predicted = report.write_untargeted(say, folder, fitted, task)
-        plotted, why_not = report.write_plots(
-            folder, fitted, task, (), f"{found.chosen} on {title}"
-        )
-        page = report.write_page(folder, fitted, results, say.lines, (), plotted, why_not)
+        model = f"{found.chosen} on {title}"
+        written, why_not = report.write(say, folder, fitted, task, results, (), model)
     said.scores(say, results)
-    said.files(say, [path, metrics, *predicted, *plotted, page], folder, why_not)
+    said.files(say, [path, *written], folder, why_not)
     return INTERRUPTED if found.interrupted else 0, results
 
 
@@ -186,24 +162,6 @@ def _keep_or_drop_plan(folder, found):
     for path in (plan, stages):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-
-
-def _fitted(task, found):
-    return Fitted(
-        found.model,
-        task.likelihood,
-        task.classes,
-        task.input_names,
-        task.target_name,
-        task.columns,
-        Standardisation.from_json(found.scale.to_json()),
-        jitter=DEFAULT_JITTER[found.model.inducing.dtype],
-        encoding=task.encoding,
-    )
-
-
-def _rescue_note(path):
-    return path and f"the model is kept in {path}, which `fastsvgp predict` can use"
 
 
 def _results(task, search, found, seconds, fitted, title):

@@ -6,12 +6,11 @@ import sys
 import numpy as np
 
 from .. import DataFileError
-from ..files import write_atomically
 from ..recipes.beyond_range import rows_outside
 from .fitted import Fitted
 from .mpi import refuse_copies
 from .report import metrics, numbers
-from .report.outputs import writing
+from .report.outputs import write_file
 from .report.predictions import as_csv, levels_of
 
 log = logging.getLogger("fastsvgp")
@@ -32,8 +31,7 @@ def run(args):
     if args.out is None:
         sys.stdout.write(text)
     else:
-        with writing(args.out):
-            write_atomically(args.out, lambda file: file.write(text.encode()))
+        write_file(args.out, text.encode())
         print(f"wrote {table.num_rows} predictions to {args.out}", file=sys.stderr)
     outside = rows_outside(fitted.model, fitted.standardised_inputs(X), fitted.input_names)
     if outside is not None:

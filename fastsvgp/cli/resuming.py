@@ -9,10 +9,11 @@ import fastsvgp as fs
 
 from .. import DataFileError
 from ..latents.mixing import matrices
+from ..records.inducing_sets import sets_of
 from ..train import data_digests
 from .data.task import Standardisation
 from .errors import UsageError, shown
-from .fitted import layers_of, sets_of
+from .fitted import layers_of
 from .settings.periodic import first_part
 
 NEAR = 1e-9  # standard deviations: the order of summation differs between machines
@@ -38,8 +39,7 @@ def resumed(checkpoint, fitted, task, settings):
     Returns
     -------
     scale, digests
-        As used for the checkpoint. The scaling equals that of ``fitted`` up to rounding. The
-        digests are None if the checkpoint has none.
+        As used for the checkpoint. The scaling equals that of ``fitted`` up to rounding.
     """
     if not os.path.exists(checkpoint):
         raise UsageError(
@@ -57,10 +57,8 @@ def resumed(checkpoint, fitted, task, settings):
             for name in now
             if before.get(name) != now[name]
         ]
-        scale = fitted.scale
-        if state.note is not None:
-            differences += _other_data(state.note, described(fitted, task))
-            scale = Standardisation.from_json(state.note["standardisation"])
+        differences += _other_data(state.note, described(fitted, task))
+        scale = Standardisation.from_json(state.note["standardisation"])
     except (
         AttributeError,
         LookupError,
@@ -71,7 +69,7 @@ def resumed(checkpoint, fitted, task, settings):
         ) from error
     if differences:
         raise UsageError(another_fit(checkpoint, differences))
-    return scale, state.data
+    return scale, state.data or {}
 
 
 def another_fit(checkpoint, differences):
@@ -85,9 +83,9 @@ def another_fit(checkpoint, differences):
 def check_numbers(checkpoint, then, **data):
     """Refuse a checkpoint that was made with other numbers in the same columns and rows.
 
-    ``then``: its digests, or None; ``data``: the arrays that ``fit`` digests, by name.
+    ``then``: its digests; ``data``: the arrays that ``fit`` digests, by name.
     """
-    if then is not None and data_digests.differences(then, data_digests.of(**data)):
+    if data_digests.differences(then, data_digests.of(**data)):
         raise UsageError(
             f"--resume: {checkpoint} belongs to other data: names, means and scales of the columns"
             " agree, but the training rows differ; leave out --resume and choose another --out"
@@ -136,7 +134,6 @@ def _essence(model, seed):
 def _other_data(then, now):
     """Describe how the data differ from those of the checkpoint."""
     differences = []
-    then = {"second column": None} | then  # earlier versions have none
     for name in ("inputs", "target", "second column", "classes"):
         if then[name] != now[name]:
             old, new = (

@@ -77,21 +77,24 @@ def build(task, scale, settings):
         (settings.inducing, settings.orthogonal) if settings.method in PAIRED else settings.inducing
     )
     y = model_targets(task, scale, settings.dtype)
-    if settings.layers:
-        model = deep.build(X, kind, _likelihood(task, settings), sizes, settings, rng)
-        return deep.with_mean(model, fs.recipes.first_mean(model.likelihood, y))
+    likelihood = _likelihood(task, settings)
     if settings.method == "qsgp":
         covariance = kind(
             variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=settings.ard)
         )
-        return qsgp.build(X, y, covariance, _likelihood(task, settings), settings)
-    posterior = fs.recipes.POSTERIORS[POSTERIORS[settings.method]]
+        return qsgp.build(X, y, covariance, likelihood, settings)
+    posterior, mean = (
+        fs.recipes.POSTERIORS[POSTERIORS[settings.method]],
+        fs.recipes.first_mean(likelihood, y),
+    )
+    if settings.layers:
+        return deep.build(X, kind, likelihood, sizes, settings, posterior, mean, rng)
     if not settings.patch_shape:
         covariance = settings.covariance
         if settings.periodic:
             covariance = periodic.covariance(X, kind, settings, scale, rng)
         parts = fs.recipes.Parts(sizes, covariance, ard=settings.ard, latents=settings.latents)
-        method = _method(settings, _likelihood(task, settings), posterior)
+        method = _method(settings, likelihood, posterior)
         informed = not settings.resume
         initial, *_ = fs.recipes.begin(X, y, parts, method, group=settings.group, informed=informed)
         return initial
@@ -106,14 +109,7 @@ def build(task, scale, settings):
     start = fs.recipes.posterior_of(
         posterior, covariance, inducing, outputs, len(X), settings.jitter
     )
-    likelihood = _likelihood(task, settings)
-    return fs.SVGP(
-        covariance=covariance,
-        inducing=inducing,
-        posterior=start,
-        likelihood=likelihood,
-        mean=fs.recipes.first_mean(likelihood, y),
-    )
+    return fs.SVGP(covariance, inducing, start, likelihood, mean)
 
 
 def model_targets(task, scale, dtype):
@@ -149,7 +145,7 @@ def train(fitted, task, settings, folder):
     X = fitted.standardised_inputs(task.X[~task.test])
     y = fitted.model_targets(task.y[~task.test], task.second_of(~task.test))
     total = _total_steps(settings, len(X))
-    options = TRAINING[settings.method](settings, fitted.model, total)
+    options = _options(settings, fitted.model, total)
     options |= {"checkpoint": checkpoint, "note": described(fitted, task)}
     weights = None if task.second else targets.weights_of(y)
     weighed = {} if weights is None else {"weights": weights.astype(y.dtype)}
@@ -191,50 +187,38 @@ def _explained(settings, checkpoint):
         raise
 
 
-# --- arguments of ``fit`` per method: functions (settings, model, total steps) -> dict ------------
-
-
-def _by_adam(settings, model, total):
-    optimiser = images.optimiser(model, _rate(settings), total) if settings.patch_shape else None
-    return _routine(settings, model, total, optimiser=optimiser)
-
-
-def _natural(settings, model, total):
-    options = _by_adam(settings, model, total)
-    if settings.patch_shape and "natural_step_size" in options:
-        options["natural_step_size"] = images.falling_step(options["natural_step_size"], total)
-    return options | {"e_steps": settings.e_steps, "m_steps": settings.m_steps}
-
-
-def _decoupled(settings, model, total):
-    options, every = _natural(settings, model, total), settings.orthogonal
-    options["sampled"] = settings.sampled if settings.sampled < every else None
-    return options
-
-
-def _on_samples(settings, model, total):
-    return _routine(settings, model, total) | qsgp.training(settings, model, total)
-
-
-def _routine(settings, model, total, optimiser=None):
-    """Arguments of ``fit`` from the recipe that the estimators use, for these settings."""
+def _options(settings, model, total):
+    """Return the arguments of ``fit``, from the recipe that the estimators use."""
     kind = fs.recipes.POSTERIORS.get(POSTERIORS.get(settings.method))
-    method = _method(settings, getattr(model, "likelihood", None), kind)
+    rate, optimiser = settings.learning_rate or LEARNING_RATE, None
+    if settings.patch_shape:
+        optimiser = images.optimiser(model, rate, total)
     course = fs.recipes.Course(
         steps=total,
         batch_size=settings.batch_size or BATCH_SIZE,
-        learning_rate=_rate(settings),
+        learning_rate=rate,
         natural_step_size=settings.natural_step or routine.NATURAL_STEP,
     )
-    return routine.training(
-        method,
+    layers = range(settings.layers or 0)
+    options = routine.training(
+        _method(settings, getattr(model, "likelihood", None), kind),
         course,
         model,
         at_rows=settings.choice.at_data,
-        inducing=deep.inducing_fields(settings),
+        inducing=[f"layers.{number}.inducing" for number in layers] or ["inducing"],
         fixed=(*fs.recipes.held_variances(model), *periodic.held(model)),
         optimiser=optimiser,
     )
+    if settings.patch_shape and "natural_step_size" in options:
+        options["natural_step_size"] = images.falling_step(options["natural_step_size"], total)
+    if settings.method in NATURAL:
+        options |= {"e_steps": settings.e_steps, "m_steps": settings.m_steps}
+    if settings.method == "odvgp":
+        every = settings.orthogonal
+        options["sampled"] = settings.sampled if settings.sampled < every else None
+    if settings.method == "qsgp":
+        options |= qsgp.training(settings, model, total)
+    return options
 
 
 def _method(settings, likelihood, posterior):
@@ -245,22 +229,6 @@ def _method(settings, likelihood, posterior):
         jitter=settings.jitter,
         seed=settings.seed,
     )
-
-
-def _rate(settings):
-    return settings.learning_rate or LEARNING_RATE
-
-
-TRAINING = {
-    "svgp": _natural,
-    "tsvgp": _natural,
-    "lsvgp": _by_adam,
-    "rsvgp": _by_adam,
-    "solvegp": _natural,
-    "odvgp": _decoupled,
-    "sgpr": _routine,
-    "qsgp": _on_samples,
-}
 
 
 def _total_steps(settings, num_data):

@@ -18,7 +18,6 @@ from ..bounds.predict import predict_f
 from ..bounds.predict_vjp import predict_f_and_vjp
 from ..bounds.protocol import kind_of
 from ..bounds.svgp import SVGP as SVGPModel
-from ..errors import MOST_NAMES
 from ..latents.model import MultiGP as MultiGPModel
 from ..optim.flat import Unravel
 from ..records import is_record, leaves, replaced, tree_map
@@ -243,9 +242,9 @@ class _Process(torch.nn.Module):
                 {path: shape for path, _, shape in leaves(one)} for one in (here, there)
             )
             paths = [path for path in ours | others if ours.get(path) != others.get(path)]
-            more = f" and {len(paths) - MOST_NAMES} more" if len(paths) > MOST_NAMES else ""
+            more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
             if paths:
-                names = ", ".join(paths[:MOST_NAMES]) + more
+                names = ", ".join(paths[:3]) + more
                 had, came = (of.get(paths[0], "no such field") for of in (ours, others))
             else:
                 names, (had, came) = "kinds or settings", _differing(here, there)

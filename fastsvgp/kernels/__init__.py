@@ -7,8 +7,7 @@ checked here; ``fastsvgp.check`` validates what users pass. Matrices may have an
 are C-contiguous and have the dtype of the arrays.
 
 All operations raise ``TypeError`` when some arrays are on a GPU and others are not (0-d NumPy
-arrays are always accepted), and ``MemoryError`` when GPU memory runs out. Both messages name the
-arguments.
+arrays are always accepted). The message names the arguments.
 """
 
 from .adam_update import adam as adam

@@ -15,13 +15,12 @@ are not moved. The state must be a record, because a checkpoint holds records; i
 the optimiser.
 """
 
-import difflib
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from .. import check
+from .. import check, names
 from ..records import is_record, leaf, matches, record, static
 from ..records.typed import Names, Record, RecordT, Vector
 from .flat import as_names, check_paths, free_paths
@@ -60,9 +59,7 @@ MEANT = {  # the optimisers that a text may have meant
 
 def _nearest(text):
     """Suggest optimisers for a text, the nearest name first; all of them if none is near."""
-    near = difflib.get_close_matches(
-        text.strip().lower().removeprefix("fs.").partition("(")[0], MEANT, n=len(MEANT)
-    )
+    near = names.nearest(text.strip().lower().removeprefix("fs.").partition("(")[0], MEANT)
     return (
         " or ".join(MEANT[name] for name in near)
         or f"{', '.join(list(MEANT.values())[:3])} or fs.by_field(...)"

@@ -36,15 +36,14 @@ from .names import (
     posterior_of as posterior_of,
 )
 from .routine import (
-    checked_natural_step as checked_natural_step,
     finished as finished,
-    steps_of as steps_of,
     training as training,
 )
 from .searching import (
     Start as Start,
     begin as begin,
     classification as classification,
+    course_of as course_of,
     regression as regression,
 )
 from .settings import Course as Course, Method as Method, Parts as Parts

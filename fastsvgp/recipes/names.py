@@ -1,6 +1,5 @@
 """Names that the settings of a start accept, and their classes."""
 
-import difflib
 from types import ModuleType
 from typing import Any
 
@@ -65,7 +64,6 @@ MEANS = ("constant", "linear")
 CHOICES = ("kmeans", "greedy", "random")
 NOISE = guesses.NOISE
 FEW = 8  # names that a message lists beside the nearest
-CLOSE = 0.8  # least similarity of a name in place of the list: normal is gaussian, not ordinal
 SETTINGS: dict[type[Likelihood], dict[str, float]] = {
     StudentT: {"scale": NOISE**0.5},
     Laplace: {"scale": NOISE**0.5},
@@ -86,9 +84,8 @@ def named(setting, value, table, record=None, more=()):
             if record is not None and issubclass(value, record):
                 raise ValueError(f"`{setting}` is {came}{check.in_place_of_class(value)}")
         text = value.lower() if isinstance(value, str) else ""
-        near = difflib.get_close_matches(text, table, cutoff=CLOSE)
-        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        if near and len(table) > FEW:
+        meant = names.did_you_mean(text, table, "'", names.ELSEWHERE)
+        if meant and len(table) > FEW:
             raise ValueError(f"`{setting}` has no choice {came}{meant}")
         raise ValueError(f"`{setting}` must be one of {known}{or_record}; got {came}{meant}")
     return table[value] if isinstance(table, dict) else value

@@ -1,6 +1,6 @@
 """The units of the data and those of a model: scaling of inputs and targets, codes of classes."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,24 +103,19 @@ class Scale:
     def to_json(self):
         values = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in asdict(replace(self, x_map=None)).items()
+            for name, value in vars(self).items()
         }
-        values.pop("x_map")
-        if self.x_map is not None:
-            values["x_map"] = [column and column.to_json() for column in self.x_map]
-        return values
+        return values | {"x_map": self.x_map and [one and one.to_json() for one in self.x_map]}
 
     @classmethod
     def from_json(cls, values):
-        maps = values.get("x_map")
         given = {
             name: np.asarray(values[name]) if isinstance(values[name], list) else values[name]
             for name in cls.__dataclass_fields__
-            if name != "x_map"
         }
-        if maps is not None:
-            given["x_map"] = tuple(column and Monotone.from_json(column) for column in maps)
-        return cls(**given)
+        maps = values["x_map"]
+        maps = maps and tuple(one and Monotone.from_json(one) for one in maps)
+        return cls(**given | {"x_map": maps})
 
 
 KNOTS = 513  # quantiles of a column, from its smallest value to its largest
@@ -227,6 +222,17 @@ class ClassScale(Scale):
     """
 
     classes: Any = None
+
+    def with_classes(self, y):
+        """Set the classes of labels y (N,); return their number, and the default likelihood."""
+        self.classes = np.unique(y)
+        if len(self.classes) < 2:
+            raise ValueError(
+                f"`y` has one class only, {self.classes[0]!s}; a classifier needs at least two"
+                " classes"
+            )
+        C = len(self.classes)
+        return C, "bernoulli-probit" if C == 2 else "softmax"
 
     def y(self, y):
         codes = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)

@@ -153,11 +153,7 @@ def regression(
     >>> type(trained).__name__, trained.inducing.shape
     ('SGPR', (10, 1))
     """
-    refuse_unknown(
-        "regression",
-        choices,
-        (*POSITIONAL, *(regression.__kwdefaults__ or ()), *Choices.__annotations__),
-    )
+    _check_options(regression, choices)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
     example = plain(kind) if isinstance(likelihood, str) else likelihood
     rows = X, y, w = usable_rows(X, y, weights, likelihood=example)
@@ -212,22 +208,13 @@ def classification(
     >>> start.scale.classes.tolist()
     ['above', 'below']
     """
-    refuse_unknown(
-        "classification",
-        choices,
-        (*POSITIONAL, *(classification.__kwdefaults__ or ()), *Choices.__annotations__),
-    )
+    _check_options(classification, choices)
     check.unmasked("y", y)
     rows = X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
-    scale.classes = np.unique(y)
-    C = len(scale.classes)
-    if C < 2:
-        raise ValueError(
-            f"`y` has one class only, {scale.classes[0]!s}; a classifier needs at least two classes"
-        )
+    C, usual = scale.with_classes(y)
     if isinstance(likelihood, str) and likelihood == "auto":
-        likelihood = "bernoulli-probit" if C == 2 else "softmax"
+        likelihood = usual
     kinds = BINARY | MULTICLASS | ORDERED
     named("likelihood", likelihood, kinds, Likelihood, more=("auto",))
     if isinstance(likelihood, str):
@@ -243,6 +230,11 @@ def classification(
     return _start(rows, weights, scale, likelihood, settings, rng)
 
 
+def _check_options(recipe, choices):
+    known = *POSITIONAL, *recipe.__kwdefaults__, *Choices.__annotations__
+    refuse_unknown(recipe.__name__, choices, known)
+
+
 def _start(rows, weights, scale, likelihood, settings, rng):
     """Make a start from checked data.
 
@@ -255,7 +247,7 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     inducing = settings.inducing
     number = number_of(inducing, kind, X)
     solver = solver_of(settings, likelihood, kind, len(X), number, settings.latents)
-    natural_step_size = checked_natural_step(settings.natural_step_size)
+    course = course_of(settings, solver, len(X))
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)
     names = "covariance", "mean", "ard", "chosen", "latents"
@@ -264,15 +256,19 @@ def _start(rows, weights, scale, likelihood, settings, rng):
         solver=solver, likelihood=likelihood, kind=kind, jitter=settings.jitter, seed=seed
     )
     model, at_rows, jitter = begin(scale.X(X), scale.y(y), parts, method, weights=w)
-    course = Course(
-        steps=steps_of(solver, settings.max_iter, len(X), settings.batch_size),
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        natural_step_size=natural_step_size,
-    )
     method, held = replace(method, jitter=jitter), several.held_variances(model)
     fit = training(method, course, model, at_rows=at_rows, fixed=held)
     return Start(model, fit if weights is None else fit | {"weights": weights}, scale)
+
+
+def course_of(settings, solver, rows):
+    """Return the ``Course`` of settings, or of an estimator, with so many rows."""
+    return Course(
+        steps=steps_of(solver, settings.max_iter, rows, settings.batch_size),
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        natural_step_size=checked_natural_step(settings.natural_step_size),
+    )
 
 
 def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):

@@ -16,13 +16,11 @@ from ..errors import DataFileError, names_options, warn
 from ..files import Path, as_path, write_atomically
 from . import decorator
 from .decorator import is_ours, is_parts, is_record
-from .registry import GONE, OURS
+from .registry import OURS
 from .tree import leaves
 from .typed import Record
 
 FORMAT = "fastsvgp-record-2"
-# format 1 does not name the modules of user-defined records
-READABLE = ("fastsvgp-record-1", FORMAT)
 # key of the extra data that `fastsvgp fit` stores beside a model: scaling, columns, classes
 COMMAND_LINE = "command_line"
 # errors of zipfile and NumPy for a file of another type, or with lost or changed bytes
@@ -102,21 +100,26 @@ def _resolve(header):
     module is: a file must not run code of its choice.
     """
     name, module = header["type"], header.get("module")
-    if module is None and name in OURS:
+    if module is None:
+        if name not in OURS:
+            raise DataFileError(
+                f"the file holds a record of type {name!r}, which this version of fastsvgp does not"
+                " know; load it with the version that wrote it"
+            )
         importlib.import_module(f"fastsvgp.{OURS[name]}")
         return decorator.REGISTRY[f"fastsvgp.{OURS[name]}", name]
     if (module, name) in decorator.REGISTRY:
         return decorator.REGISTRY[module, name]
-    # A class can have moved to another module since, a script has another module name when it is
-    # imported, and format 1 names no modules. If one class of the user has this name, it is most
-    # likely the same; its fields must match the file.
+    # A class can have moved to another module since, and a script has another module name when it
+    # is imported. If one class of the user has this name, it is most likely the same; its fields
+    # must match the file.
     found = [kind for kind in decorator.REGISTRY.values() if kind.__name__ == name]
     found = [kind for kind in found if not is_ours(kind)]
     if len(found) != 1:
         whose = _whose(module, [kind.__module__ for kind in found])
         raise DataFileError(f"the file holds a record of type {name!r}, {whose}, then load again")
     here = found[0].__module__
-    if module is not None and SCRIPTS.isdisjoint((module, here)):
+    if SCRIPTS.isdisjoint((module, here)):
         warn(
             f"the file holds a record of type {name!r} of the module {module!r}, but the class of"
             f" {here!r} is used; if these differ, discard the result and import the other module"
@@ -127,16 +130,11 @@ def _resolve(header):
 
 def _whose(module, others):
     """Say what to import for a record; ``others`` are modules with a class of its name."""
-    if module is not None and module not in SCRIPTS:
+    if module not in SCRIPTS:
         return f"which the module {module!r} defines; import it first"
     if others:
         return f"which {' and '.join(map(repr, others))} define; import only the right one"
-    if module in SCRIPTS:
-        return "which was defined in a script; define it, or import a module that defines it, first"
-    return (
-        "which this version of fastsvgp does not know; if it is user-defined, import the module"
-        " that defines it first"
-    )
+    return "which was defined in a script; define it, or import a module that defines it, first"
 
 
 def from_header(header, arrays, path=""):
@@ -155,31 +153,14 @@ def from_header(header, arrays, path=""):
             value = tuple(h["static"]) if isinstance(h["static"], list) else h["static"]
         else:
             value = from_header(h, arrays, f"{path}.{name}" if path else name)
-        if name in known:
-            fields[name] = value
-        else:
-            _drop(cls, name, value)
+        if name not in known:
+            raise DataFileError(
+                f"the file holds a record of type {cls.__name__!r} with a field {name!r}, but the"
+                f" class in {cls.__module__!r} has no such field; load it with the version of that"
+                " module that wrote it"
+            )
+        fields[name] = value
     return cls(**fields)
-
-
-def _drop(cls, name, value):
-    """Drop a setting of an earlier version, with a warning unless it had its usual value.
-
-    Any other unknown field raises ``DataFileError``.
-    """
-    gone = GONE.get(cls.__name__, {}) if is_ours(cls) else {}
-    if name not in gone:
-        raise DataFileError(
-            f"the file holds a record of type {cls.__name__!r} with a field {name!r}, but the class"
-            f" in {cls.__module__!r} has no such field; load it with the version of that module"
-            " that wrote it"
-        )
-    silent, advice = gone[name]
-    if value != silent:
-        warn(
-            f"the file holds a {cls.__name__} with {name}={value!r}, a field that was removed:"
-            f" {advice}"
-        )
 
 
 def save(path: Path, tree: Record, **extra: object) -> None:
@@ -350,10 +331,10 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
                         " fastsvgp.save"
                     )
                 header = json.loads(str(file["__fastsvgp__"]))
-                if header.get("format") not in READABLE:
-                    reads = " and ".join(map(repr, READABLE))
+                if header.get("format") != FORMAT:
                     raise DataFileError(
-                        f"{path} has format {header.get('format')!r}; this version reads {reads}"
+                        f"{path} has format {header.get('format')!r}, but this version of fastsvgp"
+                        f" reads {FORMAT!r}; load it with the version that wrote it"
                     )
                 tree, extra = from_header(header["tree"], file), header["extra"]
                 if not is_record(tree) or not isinstance(extra, dict):

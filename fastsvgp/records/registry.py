@@ -1,4 +1,4 @@
-"""Registry: the module that defines each record class, and retired settings; used by ``load``."""
+"""Registry: the module that defines each record class; used by ``load``."""
 
 # The module of each record of the package. ``load`` imports these modules if a file names the
 # record, and no others. Written by ``python tools/public_names.py``.
@@ -105,17 +105,4 @@ OURS = {
     "WhitenedState": "posteriors.dual_sites",
     "ZeroInflatedPoisson": "likelihoods.counts.zero_inflated",
     "ZeroMean": "means",
-}
-
-# Settings of earlier versions: the value that is dropped silently, and advice for any other value.
-GONE = {
-    "Relaxed": {
-        "direction": (
-            "exact",
-            (
-                "pass it to training as fit(...,"
-                ' inverse_updates=fs.inverse_updates(direction="likelihood"))'
-            ),
-        ),
-    },
 }

@@ -9,7 +9,6 @@ from ..records.dtypes import common_dtype
 from ..records.typed import RecordT
 from . import cuda_devices
 from .deferred_checks import on_device
-from .memory import explained
 
 
 def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
@@ -31,7 +30,7 @@ def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
     ImportError, RuntimeError
         CuPy, the driver or the device is missing.
     MemoryError
-        The record does not fit; the message names the leaf.
+        The record does not fit.
 
     Examples
     --------
@@ -53,12 +52,9 @@ def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
     cp = cuda_devices.cupy()
     dtype = common_dtype(*(value for _, _, value in leaves(tree) if value is not None))
     with cuda_devices.device(int(number) if number else cuda_devices.current_device()):
-        try:
-            return tree_map(
-                lambda v: cp.asarray(v, dtype=dtype if isinstance(v, (int, float)) else None), tree
-            )
-        except MemoryError as error:
-            raise explained(error, {path: value for path, _, value in leaves(tree)}) from error
+        return tree_map(
+            lambda v: cp.asarray(v, dtype=dtype if isinstance(v, (int, float)) else None), tree
+        )
 
 
 def to_host(tree: RecordT) -> RecordT:
@@ -99,14 +95,6 @@ def home_of(tree):
 def like(value, home):
     """Copy a NumPy array or a number to the device of ``home``, asynchronously."""
     return np.asarray(value, like=home) if on_device(home) and not on_device(value) else value
-
-
-def all_like(home, **data):
-    """Apply ``like`` to several arrays; the message of a ``MemoryError`` uses their names."""
-    try:
-        return tuple(like(value, home) for value in data.values())
-    except MemoryError as error:
-        raise explained(error, data) from error
 
 
 def constant_like(home, function, *arguments):

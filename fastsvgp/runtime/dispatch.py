@@ -8,7 +8,6 @@ from typing import Any, ParamSpec
 from numpy import float32, float64, ndarray, ndim
 
 from . import cuda_devices
-from .memory import explained
 
 P = ParamSpec("P")
 
@@ -149,8 +148,7 @@ def family(stem):
     """Return a function that maps named arrays to the module of a kernel family on their device.
 
     The function raises ``TypeError`` if the devices are mixed, and ``ValueError`` if their GPU is
-    not the current one. Messages use these names, including the message of a device module that
-    runs out of memory.
+    not the current one. Messages use these names.
     """
     host = None
 
@@ -161,7 +159,7 @@ def family(stem):
                 if _gpus > 1:
                     for name, array in arrays.items():
                         on_current_gpu(name, array)
-                return _Explaining(_cuda_twin(stem), arrays)
+                return _cuda_twin(stem)
         if host is None:
             host = _cpu_twin(stem)
         return host
@@ -235,23 +233,3 @@ def _cuda_twin(stem):
             f"got CuPy arrays, but the family `{stem}` has no CUDA kernels in this version; pass"
             " NumPy arrays (cupy.asnumpy)"
         ) from None
-
-
-class _Explaining:
-    """Wrapper of a device module that names an array if one of its functions runs out of memory."""
-
-    __slots__ = ("_arrays", "_module")
-
-    def __init__(self, module, arrays):
-        self._module, self._arrays = module, arrays
-
-    def __getattr__(self, name):
-        operation = getattr(self._module, name)
-
-        def call(*args, **kwargs):
-            try:
-                return operation(*args, **kwargs)
-            except MemoryError as error:
-                raise explained(error, self._arrays) from error
-
-        return call

@@ -2,7 +2,7 @@
 
 The edge picks the implementation for the type of the model and checks the options that this type
 takes. It sets the number of BLAS threads by the sizes of the matrices. On a device, it reads
-deferred checks with the result. If memory runs out, it names an argument in the message.
+deferred checks with the result.
 """
 
 import functools
@@ -14,7 +14,6 @@ from .. import models
 from ..errors import no_option
 from .blas_scope import blas_threads_for
 from .deferred_checks import confirmed
-from .memory import name_culprit
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,8 +60,6 @@ def public_call(
                     with blas_threads_for((*args, *options.values()), joint):
                         return _called(serves, args, options, checks)
                 return _called(serves, args, options, checks)
-            except MemoryError as error:
-                raise name_culprit(error, function, args, options) from error
             except TypeError:
                 if more and (unknown := [one for one in options if one not in parameters]):
                     known = [p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL]
@@ -75,12 +72,9 @@ def public_call(
 
 
 def run(function, *args, **options):
-    """Call ``function`` with the BLAS threads, deferred checks and messages of a public call."""
-    try:
-        with blas_threads_for((*args, *options.values())):
-            return confirmed(function, args, options)
-    except MemoryError as error:
-        raise name_culprit(error, function, args, options) from error
+    """Call ``function`` with the BLAS threads and deferred checks of a public call."""
+    with blas_threads_for((*args, *options.values())):
+        return confirmed(function, args, options)
 
 
 def _called(function, args, options, checks):

@@ -1,6 +1,5 @@
 """Base class of both estimators: from settings to a start, and from training to attributes."""
 
-import difflib
 import functools
 import inspect
 import numbers
@@ -17,10 +16,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .. import check, recipes
+from ..bounds.predict import sample_f
 from ..bounds.svgp import SVGP
 from ..initialise import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
+from ..names import did_you_mean
 from ..posteriors.placed import placed
 from ..recipes.beyond_range import inside
 from ..records import is_record, leaves
@@ -29,6 +30,7 @@ from ..runtime.progress_bar import Progress
 from .columns import explained, refuse_dates, refuse_other_shapes
 from .kernels import fixed_fields, from_kernel
 from .model_search import warn_outside
+from .sampling import draw
 from .training import Stopping, scattered, train, warn_if_poor
 
 P = ParamSpec("P")
@@ -80,11 +82,9 @@ def names_settings(init: Callable[P, None]) -> Callable[P, None]:
 
 
 def _no_setting(estimator, name, known):
-    near = [MEANT[name]] if MEANT.get(name) in known else []
-    near = near or difflib.get_close_matches(name, known, n=3)
-    meant = f"did you mean {' or '.join(f'`{one}`' for one in near)}?"
-    where = f"{estimator}().get_params() holds its settings"
-    return TypeError(f"{estimator} has no setting `{name}`; {meant if near else where}")
+    meant = did_you_mean(name, known, "`", MEANT)
+    where = f"; {estimator}().get_params() holds its settings"
+    return TypeError(f"{estimator} has no setting `{name}`{meant or where}")
 
 
 class SVGPEstimator(BaseEstimator):
@@ -253,7 +253,7 @@ class SVGPEstimator(BaseEstimator):
         training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
         kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
         if self.warm_start and hasattr(self, "model_"):
-            start = self._warm_start(X, y, weights, training, seed)
+            start = self._warm_start(X, y, weights, seed)
             return self._with_fixed(start), kind_of_posterior(self.model_)
         by_name = isinstance(self.inducing, str)
         if by_name:
@@ -305,7 +305,7 @@ class SVGPEstimator(BaseEstimator):
         fixed = *start.fit.get("fixed", ()), *(name for name in names if name in there)
         return replace(start, fit=start.fit | {"fixed": fixed}) if fixed else start
 
-    def _warm_start(self, X, y, weights, training, seed):
+    def _warm_start(self, X, y, weights, seed):
         """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
         if isinstance(model, SVGP):  # new rows can lie outside the range of a search
@@ -325,16 +325,10 @@ class SVGPEstimator(BaseEstimator):
             solver=solver,
             likelihood=self.model_.likelihood,
             kind=kind,
-            jitter=training["jitter"],
+            jitter=self.jitter,
             seed=seed,
         )
-        course = recipes.Course(
-            steps=recipes.steps_of(solver, self.max_iter, len(X), self.batch_size),
-            batch_size=training["batch_size"],
-            learning_rate=training["learning_rate"],
-            natural_step_size=recipes.checked_natural_step(self.natural_step_size),
-        )
-        held = recipes.held_variances(model)
+        course, held = recipes.course_of(self, solver, len(X)), recipes.held_variances(model)
         fit = recipes.training(method, course, model, at_rows=at_rows, fixed=held)
         return recipes.keeping_noise(
             recipes.Start(
@@ -351,6 +345,13 @@ class SVGPEstimator(BaseEstimator):
         Xs = self._standardised(self._validated(X))
         warn_outside(self, Xs)
         return Xs
+
+    def _drawn(self, X, n_samples, random_state):
+        """Sample new targets jointly at X, in the units of the model."""
+        Xs, seed = self._ready(X), check_random_state(random_state).randint(2**31 - 1)
+        rng = np.random.default_rng(seed)
+        f = sample_f(self.model_, Xs, n_samples, rng=rng, jitter=self.jitter_)
+        return draw(self.model_.likelihood, f, rng)
 
 
 def kind_of_posterior(model):

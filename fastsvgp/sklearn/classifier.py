@@ -2,17 +2,16 @@
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from .. import check, recipes
-from ..bounds.predict import predict_log_density, predict_y, sample_f
+from ..bounds.predict import predict_log_density, predict_y
 from ..likelihoods import BernoulliLogit, BernoulliProbit, Ordinal
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
 from .model_search import changed, checked_budget, searched, seed_of
-from .sampling import draw
 
 
 class SVGPClassifier(ClassifierMixin, SVGPEstimator):
@@ -177,12 +176,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Sample labels (N, n_samples) at X (N, D); each column is from one function."""
-        Xs, rng = (
-            self._ready(X),
-            np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)),
-        )
-        f = sample_f(self.model_, Xs, n_samples, rng=rng, jitter=self.jitter_)
-        return self.classes_[draw(self.model_.likelihood, f, rng).T]
+        return self.classes_[self._drawn(X, n_samples, random_state).T]
 
     def log_predictive_density(self, X, y):
         """Return the log probability (N,) of labels y."""

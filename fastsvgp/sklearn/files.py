@@ -26,9 +26,7 @@ from .model_search import inducing_of
 from .regressor import SVGPRegressor
 
 ESTIMATORS = {kind.__name__: kind for kind in (SVGPRegressor, SVGPClassifier)}
-# format 2 has maps of inputs, format 3 several latent functions, format 4 log targets
-EXTRA, FORMAT = "estimator", 4
-LATER = "n_latents", "target"  # settings that format 1 does not have
+EXTRA, FORMAT = "estimator", 5  # key and format of the description
 NUMBERS = "jitter_", "lower_bound_", "n_iter_", "n_features_in_"
 
 
@@ -69,19 +67,21 @@ def save(path, estimator):
             f" {type(estimator).__name__}"
         )
     check_is_fitted(estimator)
+    maps = estimator.scale_.x_map
     about = {
-        "format": 1,
+        "format": FORMAT,
         "class": type(estimator).__name__,
         "settings": {
             name: _plain(f"`{name}`", value)
             for name, value in estimator.get_params(deep=False).items()
-            if name not in LATER or value is not None
         },
+        "log_target": isinstance(estimator.scale_, LogScale),
         "scale": {
             name: _plain(f"the scale's {name}", value)
             for name, value in vars(estimator.scale_).items()
             if name != "x_map"
         },
+        "x_map": maps and [column and column.to_json() for column in maps],
         "lower_bounds_": estimator.lower_bounds_.tolist(),
         "feature_names_in_": getattr(estimator, "feature_names_in_", np.array([])).tolist(),
         "y_shape": list(getattr(estimator, "_y_shape", ())),
@@ -89,13 +89,6 @@ def save(path, estimator):
         "plan_": estimator.plan_,
         "story_": list(estimator.story_),
     }
-    if estimator.scale_.x_map is not None:  # format 1 has no maps
-        about["format"] = 2
-        about["scale"]["x_map"] = estimator.scale_.to_json()["x_map"]
-    if isinstance(estimator.model_, MultiGP):
-        about["format"] = 3
-    if isinstance(estimator.scale_, LogScale):
-        about["format"], about["log_target"] = FORMAT, True
     save_record(path, estimator.model_, **{EXTRA: about})
 
 
@@ -116,7 +109,7 @@ def load(path):
     OSError
         The file does not exist or cannot be opened.
     DataFileError
-        The file holds no estimator, is damaged, or was written by a newer version.
+        The file holds no estimator, is damaged, or has another format.
 
     Examples
     --------
@@ -136,10 +129,10 @@ def load(path):
         )
     about = extra[EXTRA]
     try:
-        if about["format"] > FORMAT:
+        if about["format"] != FORMAT:
             raise DataFileError(
-                f"{path} has estimator format {about['format']}, but this version of fastsvgp reads"
-                f" up to {FORMAT}; load it with the version that wrote it, or a newer one"
+                f"{path} has estimator format {about['format']!r:.60}, but this version of fastsvgp"
+                f" reads {FORMAT}; load it with the version that wrote it"
             )
         return _estimator(model, about)
     except DataFileError:
@@ -157,13 +150,13 @@ def _estimator(model, about):
     settings = {name: _rebuilt(value) for name, value in about["settings"].items()}
     estimator = kind(**settings)
     scale = {name: _rebuilt(value) for name, value in about["scale"].items()}
-    if scale.get("x_map") is not None:
-        scale["x_map"] = tuple(column and Monotone.from_json(column) for column in scale["x_map"])
-    of_scale = LogScale if about.get("log_target") else _kind_of_scale(kind, model)
+    maps = about["x_map"]
+    scale["x_map"] = maps and tuple(column and Monotone.from_json(column) for column in maps)
+    of_scale = LogScale if about["log_target"] else _kind_of_scale(kind, model)
     estimator.model_, estimator.scale_ = model, of_scale(**scale)
     estimator.lower_bounds_ = np.array(about["lower_bounds_"], np.float64)
     estimator.inducing_ = inducing_of(model, estimator.scale_)
-    estimator.plan_, estimator.story_ = about.get("plan_"), tuple(about.get("story_", ()))
+    estimator.plan_, estimator.story_ = about["plan_"], tuple(about["story_"])
     if about["feature_names_in_"]:
         estimator.feature_names_in_ = np.array(about["feature_names_in_"], object)
     if kind is SVGPRegressor:

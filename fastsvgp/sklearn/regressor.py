@@ -2,7 +2,6 @@
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import check, recipes
@@ -11,7 +10,6 @@ from ..bounds.predict import (
     predict_log_density,
     predict_quantiles,
     predict_y,
-    sample_f,
 )
 from ..likelihoods import (
     Censored,
@@ -26,7 +24,6 @@ from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
 from .columns import check_numbers, refuse_other_columns
 from .model_search import changed, checked_budget, searched, seed_of
-from .sampling import draw
 
 # likelihoods with additive noise
 ADDED = Censored, Gaussian, HeteroskedasticGaussian, KnownNoise, Laplace, StudentT
@@ -381,12 +378,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Sample new y jointly at X (N, D), with noise: (N, n_samples) or (N, P, n_samples)."""
-        Xs, rng = (
-            self._ready(X),
-            np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)),
-        )
-        f = sample_f(self.model_, Xs, n_samples, rng=rng, jitter=self.jitter_)
-        y = self._shaped(self.scale_.back(draw(self.model_.likelihood, f, rng)), lead=2)
+        y = self.scale_.back(self._drawn(X, n_samples, random_state))
+        y = self._shaped(y, lead=2)
         return np.moveaxis(y, 0, -1)
 
     def log_predictive_density(self, X, y):

@@ -139,9 +139,6 @@ def read_rows(name, data, rows):
     return whole(name, data[devices.like(rows, data)])
 
 
-NAMES = "X", "Y", "weights"  # of the arrays in a batch
-
-
 class OnDevice:
     """The batches of a ``Batches`` on the device of ``device_like``.
 
@@ -166,9 +163,7 @@ class OnDevice:
         """As ``Batches.at``, on the device."""
         if self._cached is not None:
             return self._cached
-        batch = devices.all_like(
-            self._device_like, **dict(zip(NAMES, self._read(step), strict=False))
-        )
+        batch = tuple(devices.like(array, self._device_like) for array in self._read(step))
         if self.size == self.num_data:
             self._cached = batch
         return batch
@@ -179,9 +174,7 @@ class OnDevice:
 
     def inputs(self, rows):
         """As ``Batches.inputs``, on the device."""
-        return devices.all_like(
-            self._device_like, X=self._between_reads(self._batches.inputs, rows)
-        )[0]
+        return devices.like(self._between_reads(self._batches.inputs, rows), self._device_like)
 
     def _between_reads(self, function, *args):
         """Call a function of the batches, after any read in progress."""

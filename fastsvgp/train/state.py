@@ -93,7 +93,7 @@ class TrainingState:
         default=None
     )  # as ``comparison.settings`` returns them
     note: object = static(default=None)  # the caller's
-    kernels: str = static(default="")  # what computed it; "" if an earlier version wrote it
+    kernels: str = static(default="")  # what computed it; "" if it is not known
 
 
 class OtherTraining(ValueError):
@@ -166,9 +166,7 @@ def read(path, fresh):
     OSError, DataFileError
         The file cannot be read, or is no checkpoint.
     OtherTraining
-        It belongs to other data, another kind of model, other settings, or another seed. Files of
-        earlier versions have no settings: then only model, optimiser and seed are compared. They
-        have no digest of the data either, which is logged.
+        It belongs to other data, another kind of model, other settings, or another seed.
     """
     state, _ = load_with_extra(path)
     if not isinstance(state, TrainingState):
@@ -184,13 +182,7 @@ def read(path, fresh):
                 " same, and data"
             )
             raise OtherTraining(said, [f"{name} {saved} then, {now} now"])
-    if state.data is None:
-        log.warning(
-            "%s holds no digest of its data: an earlier version wrote it. That they are the same is"
-            " not checked",
-            path,
-        )
-    elif others := data_digests.differences(state.data, fresh.data):
+    if others := data_digests.differences(state.data or {}, fresh.data or {}):
         raise OtherTraining(
             f"`resume`: {path} was made with other data: {'; '.join(others)}. Resume with the same"
             " data, standardised in the same way, or start again from its model,"

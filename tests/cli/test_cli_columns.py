@@ -5,7 +5,6 @@ import pathlib
 
 import numpy as np
 import pytest
-from support import fit_format_1
 from support.cli_runs import refused, results, run, write_rows
 from support.interruptions import after_step
 
@@ -16,7 +15,6 @@ from fastsvgp.cli.data.reading import Raw
 from fastsvgp.cli.data.task import load_task, split
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.cli.settings.names import LEVELS
-from fastsvgp.errors import DataFileError
 
 pytestmark = pytest.mark.usefixtures("unplotted")
 FEW = [
@@ -325,69 +323,3 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_ends(coloured, capsys, mo
     assert (
         run(capsys, "predict", "parts", coloured)[0] == run(capsys, "predict", "whole", coloured)[0]
     )
-
-
-# --- the file of the model ------------------------------------------------------------------------
-
-
-def test_a_file_from_before_text_columns_predicts_as_it_did(here, capsys):
-    pathlib.Path("old.npz").write_bytes(fit_format_1.content())
-    fitted = fs.load_fitted("old.npz")
-    prediction = fitted.predict(fit_format_1.X)
-    np.testing.assert_allclose(prediction.mean, fit_format_1.MEAN, rtol=1e-10)
-    np.testing.assert_allclose(prediction.sd, fit_format_1.SD, rtol=1e-10)
-    write_rows("x.csv", ["b", "a"], [[b, a] for a, b in fit_format_1.X])
-    np.testing.assert_allclose(
-        predicted(capsys, "old.npz", "x.csv")[0], fit_format_1.MEAN, rtol=1e-8
-    )
-    fitted.save("new.npz")
-    assert fs.load_with_extra("new.npz")[1]["command_line"]["format"] == 3
-    np.testing.assert_array_equal(
-        fs.load_fitted("new.npz").predict(fit_format_1.X).mean, prediction.mean
-    )
-
-
-def test_a_file_of_a_newer_version_says_so(here, capsys):
-    pathlib.Path("old.npz").write_bytes(fit_format_1.content())
-    model, extra = fs.load_with_extra("old.npz")
-    fs.save(
-        "newer.npz", model, command_line=extra["command_line"] | {"format": 8, "weather": "fine"}
-    )
-    write_rows("x.csv", ["a", "b"], fit_format_1.X)
-    message = refused(capsys, "predict", "newer.npz", "x.csv")
-    assert (
-        "newer.npz was written by `fastsvgp fit` of a newer version: it has format 8, but this"
-        " version reads up to 7" in message
-    )
-    assert "update fastsvgp" in message
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"missing": "mean"},
-        {"columns": []},
-        {"columns": [{"name": "a", "levels": None, "median": None, "gaps": False}] * 2},
-        {"columns": [{"name": "a", "levels": [1], "median": None, "gaps": False}]},
-        {"columns": [{"name": "a", "levels": ["u"], "median": 1.0, "gaps": False}]},
-        {"columns": [{"name": "a", "levels": None, "median": 1e200, "gaps": False}]},
-        {"columns": [{"name": "a", "levels": None, "median": 0.0, "gaps": 1}]},
-        {"columns": [{"name": "a", "levels": None, "median": 0.0}]},
-        {"more": 1},
-    ],
-)
-def test_an_encoding_that_cannot_be_is_refused(here, change):
-    pathlib.Path("old.npz").write_bytes(fit_format_1.content())
-    model, extra = fs.load_with_extra("old.npz")
-    plain = [{"name": name, "levels": None, "median": 0.5, "gaps": False} for name in "ab"]
-    good = extra["command_line"] | {
-        "format": 2,
-        "encoding": {"missing": "median", "columns": plain},
-    }
-    fs.save("good.npz", model, command_line=good)
-    assert fs.load_fitted("good.npz").encoding.names == ["a", "b"]
-    fs.save("bad.npz", model, command_line=good | {"encoding": good["encoding"] | change})
-    with pytest.raises(
-        DataFileError, match="bad.npz does not match this version of `fastsvgp fit`"
-    ):
-        fs.load_fitted("bad.npz")

@@ -246,18 +246,14 @@ def test_cycles_by_the_calendar(rng):
         [0.0, 0.25, 0.999], 204
     )
     calendar = [datetime.date.fromordinal(EPOCH.toordinal() + int(np.floor(day))) for day in days]
-    np.testing.assert_array_equal(dates.parts(days, "month")[0], [day.month for day in calendar])
-    weekdays = [day.isoweekday() for day in calendar]
-    np.testing.assert_array_equal(dates.parts(days, "weekday")[0], weekdays)
     assert [dates.shown(day) for day in days] == [str(day) for day in calendar]
-    np.testing.assert_allclose(phase(days, "week"), (np.array(weekdays) - 1) / 7)
+    np.testing.assert_allclose(phase(days, "week"), [day.weekday() / 7 for day in calendar])
     np.testing.assert_array_equal(phase(days, "day"), days % 1)
     months = 12 * phase(days, "year")
     np.testing.assert_array_equal(np.floor(months + 1e-9), [day.month - 1 for day in calendar])
     np.testing.assert_allclose(phase(np.array([0.0, 31, 59, 366.25, 365]), "year") * 12,
                                [0, 1, 2, 1.25 / 31, 0], atol=1e-12)  # fmt: skip
     for cycle in ("year", "week", "day"):
-        assert [name for name in dates.PARTS[cycle]] == [f"{cycle}.sin", f"{cycle}.cos"]
         turn = 2 * np.pi * phase(days, cycle)
         np.testing.assert_array_equal(dates.parts(days, cycle), [np.sin(turn), np.cos(turn)])
 

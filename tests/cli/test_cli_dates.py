@@ -6,7 +6,6 @@ import pathlib
 
 import numpy as np
 import pytest
-from support import fit_format_1
 from support.cli_runs import refused, results, run, write_rows
 
 import fastsvgp as fs
@@ -14,7 +13,6 @@ from fastsvgp.cli.data import dates
 from fastsvgp.cli.data.columns import Column, Encoding, learn
 from fastsvgp.cli.data.forms import Form, find
 from fastsvgp.cli.data.reading import Raw
-from fastsvgp.cli.data.tables import read_table
 from fastsvgp.cli.data.task import load_task, split
 
 pytestmark = pytest.mark.usefixtures("unplotted")
@@ -219,38 +217,6 @@ def test_text_and_dates_beside_one_another(here, rng, capsys):
 
 
 # --- the file of the model ------------------------------------------------------------------------
-
-
-def test_a_file_from_before_dates_reads_them_as_levels(here):
-    """As in its training."""
-    pathlib.Path("old.npz").write_bytes(fit_format_1.content())
-    model, extra = fs.load_with_extra("old.npz")
-    # a file of two inputs
-    column = {"name": "when", "levels": ["2024-01-01"], "median": None, "gaps": False}
-    about = {
-        "format": 2,
-        "encoding": {"missing": "median", "columns": [column]},
-        "input_names": Column(**column).input_names,
-        "columns": {"named": True, "width": 2, "inputs": [0], "target": 1},
-    }
-    fs.save("of format 2.npz", model, command_line=extra["command_line"] | about)
-    X = fs.load_fitted("of format 2.npz").read(
-        write_rows("x.csv", ["when"], [["2024-01-01"], ["2024-01-02"]])
-    )
-    np.testing.assert_array_equal(X, [[1, 0], [0, 1]])
-
-
-def test_a_file_from_before_cycles_has_months_and_weekdays(here):
-    """It says which of two forms it assumed."""
-    date = {"form": "MM/DD/YYYY", "assumed": True}
-    column = {"name": "when", "levels": None, "median": None, "gaps": False, "date": date}
-    plain = {"name": "n", "levels": None, "median": None, "gaps": False, "date": None}
-    encoding = Encoding.from_json({"missing": "error", "columns": [column, plain]})
-    assert encoding.input_names == ["when", "when.month", "when.weekday", "n"]
-    table = read_table(
-        write_rows("x.csv", ["when", "n"], [["1/2/1970", 3], ["2/10/1970 12:00", 4]])
-    )
-    np.testing.assert_array_equal(encoding.read(table, [0, 1]), [[1, 1, 5, 3], [40.5, 2, 2, 4]])
 
 
 GOOD = {

@@ -271,7 +271,7 @@ def test_no_crafted_array_ends_in_a_traceback(here, capsys, rng, name):
         ),
         (
             "standardisation",
-            {"x_mean": [0, 0], "x_scale": [1, 1], "y_mean": 0},
+            {"x_mean": [0, 0], "x_scale": [1, 1], "x_map": None, "y_mean": 0},
             "'y_scale' is missing",
         ),
         ("likelihood", "gaussian", "likelihood 'gaussian' of a StudentT model"),
@@ -287,3 +287,45 @@ def test_what_is_wrong_with_a_description_is_said(here, student_t, field, value,
     ) as error:
         fs.load_fitted("bad.npz")
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("number", [7, 9, "8", None])
+def test_a_file_of_another_format_says_so(here, student_t, number):
+    student_t.save("model.npz")
+    model, extra = fs.load_with_extra("model.npz")
+    fs.save("other.npz", model, command_line=extra["command_line"] | {"format": number})
+    said = f"other.npz has format {number!r} of `fastsvgp fit`, but this version reads 8; load it"
+    with pytest.raises(DataFileError, match=said):
+        fs.load_fitted("other.npz")
+
+
+PLAIN = {"name": "a", "levels": None, "median": 0.5, "gaps": False}
+PLAIN |= {"form": None, "cycles": [], "into": None}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"missing": "mean"},
+        {"columns": []},
+        {"columns": [PLAIN] * 2},
+        {"columns": [PLAIN | {"levels": [1], "median": None}]},
+        {"columns": [PLAIN | {"levels": ["u"], "median": 1.0}]},
+        {"columns": [PLAIN | {"median": 1e200}]},
+        {"columns": [PLAIN | {"gaps": 1}]},
+        {"columns": [{name: PLAIN[name] for name in PLAIN if name != "gaps"}, PLAIN]},
+        {"more": 1},
+    ],
+)
+def test_an_encoding_that_cannot_be_is_refused(here, student_t, change):
+    student_t.save("model.npz")
+    model, extra = fs.load_with_extra("model.npz")
+    encoding = {"missing": "median", "columns": [PLAIN, PLAIN | {"name": "b"}]}
+    fs.save("good.npz", model, command_line=extra["command_line"] | {"encoding": encoding})
+    assert fs.load_fitted("good.npz").encoding.names == ["a", "b"]
+    bad = extra["command_line"] | {"encoding": encoding | change}
+    fs.save("bad.npz", model, command_line=bad)
+    with pytest.raises(
+        DataFileError, match="bad.npz does not match this version of `fastsvgp fit`"
+    ):
+        fs.load_fitted("bad.npz")

@@ -9,7 +9,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from support.cli_runs import FEW_STEPS as FEW, fit, run, stop_at, write_table
+from support.cli_runs import FEW_STEPS as FEW, fit, stop_at, write_table
 
 import fastsvgp as fs
 from fastsvgp import files
@@ -89,14 +89,10 @@ def test_same_file_or_same_data_can_be_fitted_again(table, capsys):
     ] == os.path.realpath("moved/d.csv")
 
 
-def test_results_of_an_earlier_version_or_of_nobody_knows_what(table, capsys):
+def test_results_of_nobody_knows_what(table, capsys):
     fit(capsys, "d.csv")
     metrics = pathlib.Path("d-fit/metrics.json")
-    results = json.loads(metrics.read_text())
-    del results["source"]  # earlier versions wrote only the name of the file, as "data"
-    metrics.write_text(json.dumps(results))
-    fit(capsys, "d.csv")
-    for content in (json.dumps({**results, "data": "other.csv"}), "[]", "no json"):
+    for content in ('{"data": "d.csv"}', "[]", "no json"):
         metrics.write_text(content)
         assert "d-fit holds the results of " in fit(capsys, "d.csv", code=2)
     metrics.unlink()
@@ -264,17 +260,13 @@ def test_a_machine_that_rounds_means_otherwise_goes_on_bitwise(interrupted, caps
     assert predictions(capsys, "out") == predictions(capsys, "whole")
 
 
-def test_checkpoint_of_an_earlier_version_continues(interrupted, capsys):
-    fs.save("out/checkpoint.npz", fs.replace(fs.load("out/checkpoint.npz"), data=None, note=None))
-    _, err = run(capsys, "fit", "d.csv", "--out", "out", "--resume", *FEW[:-1])
-    assert "note       out/checkpoint.npz holds no digest of its data" in err
-
-
 def test_checkpoint_not_written_by_fit_is_refused(interrupted, capsys):
     state = fs.load("out/checkpoint.npz")
     for name, wrong in (
         ("model", fs.RBF()),
         ("model", None),
+        ("data", None),
+        ("note", None),
         ("note", {}),
         ("note", [1]),
         ("note", {**state.note, "inputs": 3}),

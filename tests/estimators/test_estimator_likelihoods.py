@@ -212,6 +212,8 @@ def test_bad_settings_are_named(rng):
     with pytest.raises(ValueError, match="did you mean 'negative-binomial'"):
         SVGPRegressor(likelihood="negativebinomial").fit(x, f)
     with pytest.raises(ValueError, match="'censored', 'poisson', 'negative-binomial'"):
+        SVGPRegressor(likelihood="cauchy").fit(x, f)
+    with pytest.raises(ValueError, match="did you mean 'gaussian'"):
         SVGPRegressor(likelihood="normal").fit(x, f)
     with pytest.raises(ValueError, match="Ordinal has 3 classes, but `y` has 2"):
         SVGPClassifier(likelihood=fs.Ordinal(0.0, np.ones(1))).fit(x, f > 0)

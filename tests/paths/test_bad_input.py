@@ -196,5 +196,5 @@ def test_indices(rng, index):
 def test_numbers_beyond_any_memory(rng):
     with pytest.raises(ValueError, match="`num_features` must be at most 1000000000, got 46116860"):
         fs.sample_paths(svgp(rng), S, num_features=2**62)
-    with pytest.raises(MemoryError, match="`num_paths` determines it: use fewer paths"):
+    with pytest.raises(MemoryError):
         fs.sample_paths(svgp(rng), 10**12, **FEW)

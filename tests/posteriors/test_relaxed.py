@@ -68,20 +68,6 @@ def test_probes_are_drawn_from_the_rng(rng):
     np.testing.assert_allclose(np.mean(many), fs.elbo(model, X, y), atol=5 * np.std(many) / 20)
 
 
-def test_where_memory_runs_out_the_probes_are_named(rng, monkeypatch):
-    def nothing_left(*_):
-        raise MemoryError("Unable to allocate 1 GiB")
-
-    model, X, y = model_of(rng)
-    monkeypatch.setattr(fs.Relaxed, "draw", nothing_left)
-    for call in (
-        lambda: fs.elbo(model, X, y, probes=2**24),
-        lambda: fs.kl_term_and_grad(model, probes=2**24),
-    ):
-        with pytest.raises(MemoryError, match="`probes` 16777216, `probes` determines it"):
-            call()
-
-
 # --- whole models -------------------------------------------------------------------------------
 
 

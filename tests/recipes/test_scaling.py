@@ -62,13 +62,6 @@ def test_map_inverts_and_survives_json(rng, dtype):
     np.testing.assert_array_equal(again.X(X), ranks.X(X))
 
 
-def test_file_without_maps_loads():
-    values = {"x_mean": [1.0], "x_scale": [2.0], "y_mean": 3.0, "y_scale": 4.0}
-    scale = Scale.from_json(values)
-    assert scale.x_map is None and scale.to_json() == values
-    np.testing.assert_array_equal(scale.X(np.array([[5.0]])), [[2.0]])
-
-
 def test_a_weight_of_two_is_the_row_twice(rng):
     x = rng.standard_normal(300).round(2)
     counts = rng.integers(1, 4, 300)

@@ -70,7 +70,7 @@ def test_long_search_has_larger_network_and_one_by_relevance(rng):
 
 def test_a_candidate_that_comes_nearer_stays(rng):
     one = new_stages(rng)
-    candidate = Deep("behind", one._scales["raw"], one._in_units("raw"), rng, WIDE, M=8)
+    candidate = Deep("behind", *one._data("raw"), rng, WIDE, M=8)
     one.looks = [look(one, 1.0, 0.1, "behind", score) for score in (-1.0, -0.6)]
     one.best = look(one, 1.0, 0.1, "leader", -0.3)  # 0.3 ahead, and it gained 0.4
     assert one._comes_nearer(candidate)
@@ -82,7 +82,7 @@ def test_a_candidate_that_comes_nearer_stays(rng):
 
 def test_step_sizes_fall_from_the_best_look(rng, monkeypatch):
     one = new_stages(rng)
-    network = Deep("network", one._scales["raw"], one._in_units("raw"), rng, WIDE, M=8)
+    network = Deep("network", *one._data("raw"), rng, WIDE, M=8)
     look_at, scores = stages.look_at, iter([1.0, 0.5, 0.4, 2.0])
 
     def scored(*args):

@@ -7,10 +7,11 @@ from scipy.stats import poisson
 import fastsvgp as fs
 from fastsvgp.recipes.model_search import rows as rows_module
 from fastsvgp.recipes.model_search.classes_and_counts import stages, temperature
-from fastsvgp.recipes.model_search.classes_and_counts.candidates import Plain, at_prior, ramp
-from fastsvgp.recipes.model_search.classes_and_counts.cross_validation import (
+from fastsvgp.recipes.model_search.classes_and_counts.candidates import Plain, ramp
+from fastsvgp.recipes.model_search.classes_and_counts.temperature import (
     cross_validated_temperature,
 )
+from fastsvgp.recipes.model_search.minibatches import at_prior
 from fastsvgp.recipes.model_search.plan import Plan
 from fastsvgp.recipes.model_search.rows import Rows
 from fastsvgp.recipes.scaling import Scale
@@ -96,7 +97,7 @@ def test_tempered_model_has_the_marginals_of_its_temperature(rng, likelihood):
     Z = np.stack(np.meshgrid(*[[-1.5, 0.0, 1.5]] * 2), axis=-1).reshape(9, 2)  # the jitter is small
     model = at_prior(covariance, Z, likelihood)
     q = fs.replace(model.posterior, mean=rng.standard_normal(model.posterior.mean.shape))
-    constant = fs.ConstantMean(model.mean.value + rng.standard_normal(np.shape(model.mean.value)))
+    constant = fs.ConstantMean(rng.standard_normal(q.mean.shape[:-1]))
     model = fs.replace(model, posterior=q, mean=constant)
     for T in (0.3, 4.0):
         expected = temperature.at_temperature(
@@ -110,7 +111,7 @@ def test_tempered_model_has_the_marginals_of_its_temperature(rng, likelihood):
 def test_temperature_finds_functions_that_are_too_small(rng):
     f = 4 * rng.standard_normal(4000)
     y = (rng.uniform(size=4000) < 1 / (1 + np.exp(-f))).astype(int)
-    model = at_prior(fs.RBF(1.0, 1.0), np.zeros((1, 1)), fs.BernoulliLogit())
+    model = at_prior(fs.RBF(1.0, 1.0), np.zeros((1, 1)), fs.BernoulliLogit(), fs.ConstantMean(0.0))
     small = Marginals(f / 4, np.full(4000, 1e-6))
     assert temperature.temperature_of(model, small, y, None) == pytest.approx(4.0, rel=0.15)
     few = Marginals(f[:3] / 4, np.full(3, 1e-6))  # three rows hardly move the prior

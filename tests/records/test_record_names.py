@@ -115,8 +115,6 @@ def test_an_own_record_bears_a_name_of_ours(tmp_path, registry, imported):
 
 
 def test_an_own_record_has_all_settings_of_its_file(tmp_path, registry):
-    """A setting that a record of ours no longer has is dropped, one of another's is not."""
-
     @records.record
     class Relaxed:
         __module__ = "my_rocks"
@@ -180,19 +178,18 @@ def test_our_records_load_whatever_was_imported(tmp_path):
 
 @looped("name", ["cli", "kernels", "fit", "os", "__main__", "train.state", "marked", "marked.Toy"])
 @looped("module", [None, "os", "fastsvgp.cli", "marked"])
-@pytest.mark.parametrize("version", persistence.READABLE)
-def test_nothing_is_imported_that_a_file_names(tmp_path, monkeypatch, name, module, version):
+def test_nothing_is_imported_that_a_file_names(tmp_path, monkeypatch, name, module):
     (tmp_path / "marked.py").write_text(
         "import pathlib\npathlib.Path(__file__).with_name('mark').touch()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    write(tmp_path / "model.npz", {"type": name, "module": module, "fields": {}}, version)
+    write(tmp_path / "model.npz", {"type": name, "module": module, "fields": {}})
     fs.save(tmp_path / "fine.npz", fs.RBF(1.5, 2.0))
     fs.load(tmp_path / "fine.npz")  # loads all that NumPy needs
     before = set(sys.modules)
     with pytest.raises(
         fs.DataFileError,
-        match=f"the file holds a record of type {name!r}, which .* first, then load again",
+        match=f"the file holds a record of type {name!r}, which (.* first, then load again|this )",
     ):
         fs.load(tmp_path / "model.npz")
     assert set(sys.modules) == before and not (tmp_path / "mark").exists()

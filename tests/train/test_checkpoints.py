@@ -1,7 +1,5 @@
 """Checkpoints: when they are written, how older files are kept, and resuming with the same data."""
 
-import json
-import logging
 import os
 import signal
 
@@ -217,31 +215,6 @@ def test_other_data_are_refused_and_named(tmp_path, rng, which):
         got, _ = fs.fit(model, *same, steps=3, resume=path, **options)
         if which == 0:
             assert_same(got, expected)
-
-
-def without_digest(path):
-    """Rewrite a checkpoint as an earlier version wrote it."""
-    with np.load(path) as file:
-        arrays = dict(file)
-    header = json.loads(str(arrays["__fastsvgp__"]))
-    for name in ("data", "note"):
-        del header["tree"]["fields"][name]
-    np.savez(path, **arrays | {"__fastsvgp__": np.array(json.dumps(header))})
-
-
-def test_checkpoint_of_an_earlier_version_resumes_with_a_warning(tmp_path, rng, caplog):
-    (start, _), X, Y = both(rng)
-    path = tmp_path / "c.npz"
-    fs.fit(start[0], X, Y, steps=2, checkpoint=path, **start[1])
-    without_digest(path)
-    got, _ = fs.fit(start[0], X, Y, steps=4, resume=path, checkpoint=path, **start[1])
-    assert_same(got, fs.fit(start[0], X, Y, steps=4, **start[1])[0])
-    (message,) = [
-        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
-    ]
-    assert "c.npz holds no digest of its data" in message
-    with pytest.raises(ValueError, match="was made with other data"):  # now it has one
-        fs.fit(start[0], X, -Y, steps=4, resume=path, **start[1])
 
 
 def test_of_data_that_are_read_lazily_some_rows_are_compared(tmp_path, rng):

@@ -23,7 +23,6 @@ log = logging.getLogger("fastsvgp")
 OTHER, GAP = "(other)", "(missing)"
 # names of the inputs of columns with a form
 FIRST = {"date": "day number", "clock": "hours", "elapsed": "seconds", "angle": "degrees"}
-PLACES = {cycle: f"place in the {cycle}" for cycle in dates.DAYS}
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Column:
             if self.levels is None
             else [f"{self.name}={level}" for level in [*self.levels, OTHER]]
         )
-        names += [f"{self.name}.{part}" for cycle in self.cycles for part in dates.PARTS[cycle]]
+        names += [f"{self.name}.{c}.{part}" for c in self.cycles for part in ("sin", "cos")]
         return names + [f"{self.name}={GAP}"] * self.gaps
 
     @property
@@ -174,7 +173,7 @@ def _described(column, clock):
     """Describe a column with a form, and the column of clocks that it is joined with."""
     joined = "" if clock is None else f" with the time in column {clock.name!r} ({clock.form})"
     inputs = [FIRST[column.kind]] if column.kind in FIRST else []
-    inputs += [PLACES.get(cycle, cycle) for cycle in column.cycles]
+    inputs += [f"place in the {cycle}" for cycle in column.cycles]
     read = f", read as {', '.join(inputs)}" if inputs else ""
     return f"column {column.name!r}: {NOUNS[column.kind]} ({column.form}){joined}{read}"
 
@@ -183,18 +182,11 @@ def _described(column, clock):
 
 
 def _column(values):
-    """Build a ``Column`` from untrusted JSON, also of earlier versions."""
-    values = dict(values)
-    if "date" in values:
-        found = values.pop("date")
-        if found is not None:
-            values["form"] = {"name": found["form"]}
-            values["cycles"] = ["month", "weekday"]
-    form = values.pop("form", None)
-    form = None if form is None else Form(**form)
+    """Build a ``Column`` from untrusted JSON."""
+    form = None if values["form"] is None else Form(**values["form"])
     if form is not None and not form.is_possible:
         raise ValueError(f"form {form!r:.60}")
-    return Column(**values, form=form)
+    return Column(**values | {"form": form})
 
 
 def _is_possible(column, columns, missing):
@@ -202,7 +194,7 @@ def _is_possible(column, columns, missing):
     kind, into, median, levels = column.kind, column.into, column.median, column.levels
     texts = [column.name, *(levels or [])]
     right = all(isinstance(text, str) for text in texts) and type(column.gaps) is bool
-    right = right and isinstance(column.cycles, list) and dates.PARTS.keys() >= {*column.cycles}
+    right = right and isinstance(column.cycles, list) and dates.DAYS.keys() >= {*column.cycles}
     right = right and (kind in ("date", "clock") or not column.cycles)
     if levels is not None:
         return right and isinstance(levels, list) and (kind, into, median) == (None, None, None)

@@ -204,9 +204,6 @@ def _ahead(zone):
 # --- the calendar ---------------------------------------------------------------------------------
 
 DAYS = {"year": 365.2425, "week": 7, "day": 1}
-# the inputs of a cycle; earlier versions had the last two
-PARTS: dict[str, tuple[str, ...]] = {c: (f"{c}.sin", f"{c}.cos") for c in DAYS}
-PARTS |= {"month": ("month",), "weekday": ("weekday",)}
 
 
 def phase(days, cycle):
@@ -227,13 +224,7 @@ def phase(days, cycle):
 
 
 def parts(days, cycle):
-    """Return the inputs ``PARTS`` of a cycle: a point on a circle."""
-    if cycle == "month":
-        return [
-            np.floor(days).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12 + 1
-        ]
-    if cycle == "weekday":
-        return [(np.floor(days) + 3) % 7 + 1]
+    """Return the two inputs of a cycle: a point on a circle."""
     turn = 2 * np.pi * phase(days, cycle)
     return [np.sin(turn), np.cos(turn)]
 

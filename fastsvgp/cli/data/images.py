@@ -6,7 +6,7 @@ import numpy as np
 
 import fastsvgp as fs
 
-from ..errors import UsageError
+from ..errors import UsageError, refuse_beside
 from ..settings.names import WITH_PATCHES
 
 SOME = 200  # images whose patches determine the lengthscales
@@ -30,11 +30,7 @@ def resolve(args, task):
                     f" 5x5, or leave {option} out"
                 )
         return {"image_shape": None, "stride": None}
-    if args.method is not None and args.method not in WITH_PATCHES:
-        raise UsageError(
-            f"--patch-shape is for --method {', '.join(WITH_PATCHES)}; with {args.method} leave"
-            " it out"
-        )
+    refuse_beside(args.method or WITH_PATCHES[0], WITH_PATCHES, patch_shape=args.patch_shape)
     columns, requested = task.X.shape[1], args.image_shape and (*args.image_shape, 1)[:3]
     if requested and task.image_shape and requested != task.image_shape:
         raise UsageError(

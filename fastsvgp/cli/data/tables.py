@@ -4,7 +4,6 @@ NumPy's C reader reads a csv of plain numbers. A file that it refuses (quotes, t
 cells, ragged rows) is read again cell by cell, which is slower but records the line of every row.
 """
 
-import difflib
 import itertools
 import logging
 import os
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ... import DataFileError
+from ...names import did_you_mean
 from ...recipes.scaling import LARGEST
 from ..errors import UsageError, shown
 from . import arrays, forms
@@ -74,14 +74,11 @@ class Table:
                 " index, counted from 0"
             )
         if not re.fullmatch(r"[+-]?\d+", column.strip()):
-            close = difflib.get_close_matches(column, self.names, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close and self.named else ""
-            kind = (
-                f"columns {shown(self.names)}"
-                if self.named
-                else f"no header, columns 0 to {self.num_columns - 1}"
-            )
-            raise UsageError(f"{option}: no column {column!r} in {self.path} ({kind}){hint}")
+            said = f"{option}: no column {column!r} in {self.path}"
+            if not self.named:
+                raise UsageError(f"{said} (no header, columns 0 to {self.num_columns - 1})")
+            meant = did_you_mean(column, self.names, "'", most=1)
+            raise UsageError(f"{said} (columns {shown(self.names)}){meant}")
         index = int(column)
         if not -self.num_columns <= index < self.num_columns:
             raise UsageError(

@@ -9,13 +9,13 @@ import numpy as np
 import fastsvgp as fs
 
 from ... import leaves
-from ...files import write_atomically
 from ...recipes.beyond_range import inside
+from ...records.inducing_sets import sets_of
 from ...runtime.extras import install_hint
-from ..fitted import Fitted, bottom, sets_of
-from . import metrics, numbers, page, plots, targets
-from .outputs import METRICS, MODEL, REPORT, writing
-from .predictions import write_untargeted as write_untargeted
+from ..fitted import Fitted, bottom
+from . import metrics, numbers, outputs, page, plots, targets
+from .outputs import METRICS, MODEL, REPORT
+from .predictions import write_untargeted
 
 GRID = 400
 
@@ -41,13 +41,23 @@ def evaluate(fitted, task):
     )
 
 
+def write(say, folder, fitted, task, results, values, title):
+    """Write metrics.json, predictions of rows without a target, plots and the page.
+
+    ``values`` of the bound at each step. Returns the paths, and why there are no plots.
+    """
+    metrics = write_metrics(folder, results)
+    predicted = write_untargeted(say, folder, fitted, task)
+    plotted, why_not = write_plots(folder, fitted, task, values, title)
+    page = write_page(folder, fitted, results, say.lines, values, plotted, why_not)
+    return [metrics, *predicted, *plotted, page], why_not
+
+
 def write_metrics(folder, results):
     """Write metrics.json."""
     path = os.path.join(folder, METRICS)
-    with writing(path, lambda: _model_is_there(folder)):
-        write_atomically(
-            path, lambda file: file.write((json.dumps(results, indent=2) + "\n").encode())
-        )
+    content = (json.dumps(results, indent=2) + "\n").encode()
+    outputs.write_file(path, content, lambda: _model_is_there(folder))
     return path
 
 
@@ -86,8 +96,7 @@ def write_plots(folder, fitted, task, values, title):
     written = []
     for name, figure in figures.items():
         path = os.path.join(folder, name)
-        with writing(path, lambda: _model_is_there(folder)):
-            plots.write(path, figure)
+        outputs.write_file(path, plots.png(figure), lambda: _model_is_there(folder))
         written.append(path)
     return written, None
 
@@ -98,8 +107,8 @@ def write_page(folder, fitted, results, printed, values, plotted, why_not):
         os.path.join(folder, REPORT),
         page.page(fitted, results, printed, values, plotted, why_not),
     )
-    with writing(path, lambda: _model_is_there(folder)):
-        write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+    content = text.encode(errors="backslashreplace")
+    outputs.write_file(path, content, lambda: _model_is_there(folder))
     return path
 
 

@@ -30,7 +30,7 @@ def regression(y, mean, log_density, scale):
         Scaling of the training part; None for targets of several scales. The trivial predictor is
         N(0, 1) in the standardised scale.
     """
-    model = {"rmse": rms(y - mean), "nlpd": -float(np.mean(log_density))}
+    model = scores(y - mean, log_density)
     trivial = {"rmse": rms(y), "nlpd": 0.5 * (LOG_2PI + float(np.mean(y**2)))}
     found = {"scale": "standardised", "model": model, "trivial": trivial}
     if scale is None:
@@ -55,8 +55,8 @@ def counts(y, mean, log_density, train_mean):
     trivial = y * np.log(train_mean) - train_mean - log_factorial
     return {
         "scale": "counts",
-        "model": {"rmse": rms(y - mean), "nlpd": -float(np.mean(log_density))},
-        "trivial": {"rmse": rms(y - train_mean), "nlpd": -float(np.mean(trivial))},
+        "model": scores(y - mean, log_density),
+        "trivial": scores(y - train_mean, trivial),
     }
 
 
@@ -160,9 +160,14 @@ def advice(result, num_rows, outcome):
     return f"no better than the trivial predictor in {names}{chance}: {todo}"
 
 
-def rms(values):
+def rms(values, weights=None):
     """Root mean square."""
-    return float(np.sqrt(np.mean(np.square(values))))
+    return float(np.sqrt(np.average(np.square(values), weights=weights)))
+
+
+def scores(residual, log_density, weights=None):
+    """Return the RMSE of weighted residuals (N,), and the NLPD."""
+    return {"rmse": rms(residual, weights), "nlpd": -float(np.mean(log_density))}
 
 
 def table(result, title="held-out data"):

@@ -27,8 +27,8 @@ def evaluate(fitted, task, mean, log_density):
     trivial = counts_without_inputs(fitted.likelihood, y, second, rate)
     return {
         "scale": "counts per unit",
-        "model": {"rmse": _rms(units - mean, share), "nlpd": -float(np.mean(log_density))},
-        "trivial": {"rmse": _rms(units - rate, share), "nlpd": -float(np.mean(trivial))},
+        "model": metrics.scores(units - mean, log_density, share),
+        "trivial": metrics.scores(units - rate, trivial, share),
     }
 
 
@@ -49,8 +49,8 @@ def in_range(kind, y, mean, log_density, moments):
         trivial = (a - 1) * np.log(y) + (b - 1) * np.log1p(-y) - scipy.special.betaln(a, b)
     return {
         "scale": "positive numbers" if kind == "positive" else kind,
-        "model": {"rmse": metrics.rms(y - mean), "nlpd": -float(np.mean(log_density))},
-        "trivial": {"rmse": metrics.rms(y - m), "nlpd": -float(np.mean(trivial))},
+        "model": metrics.scores(y - mean, log_density),
+        "trivial": metrics.scores(y - m, trivial),
     }
 
 
@@ -102,15 +102,11 @@ def _censored(fitted, held_out, mean, log_density):
     return {"scale": "standardised", **found, "original_scale": original}
 
 
-def _rms(values, share):
-    return float(np.sqrt(np.average(np.square(values), weights=share)))
-
-
 def score(fitted, y, second, mean, log_density):
     """Return RMSE and NLPD in the units of the data of targets in a file of predictions."""
     units, share = _per_unit(fitted, y, second)
     scale = np.log(fitted.scale.y_scale)
     if fitted.likelihood == "censored":
         scale = scale * np.mean(share)
-    rmse = _rms(units - mean, share) if share.any() else float("nan")
+    rmse = metrics.rms(units - mean, share) if share.any() else float("nan")
     return rmse, float(scale - np.mean(log_density))

@@ -52,15 +52,12 @@ def check_owner(folder, now):
         return
     try:
         with open(os.path.join(folder, METRICS), encoding="utf-8") as file:
-            then = json.load(file)
-        then = then.get("source") or {"file": then["data"]}  # earlier versions: only the name
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        then = {"file": "unknown data"}
-    name, old = now["file"], then.get("file")
-    same_file = name is not None and old in (name, os.path.basename(name))
-    if not same_file and not (
-        "digest" in then and not data_digests.differences(then["digest"], now["digest"])
-    ):
+            then = json.load(file)["source"]
+        old, digest = then["file"], then["digest"]
+    except (OSError, ValueError, LookupError, TypeError):
+        old, digest = "unknown data", {}
+    same_file = now["file"] is not None and old == now["file"]
+    if not same_file and data_digests.differences(digest, now["digest"]):
         raise UsageError(
             f"{folder} holds the results of {old or 'data from a pipe'}; choose another folder with"
             f" --out, or overwrite them with --out {folder}"
@@ -128,15 +125,35 @@ def writing(path, describe_kept=None):
         raise UsageError(f"{what}; {todo}") from error
 
 
-def rescued(write):
-    """Call ``write(path)`` in a new folder elsewhere. Return the path, or None if all fail."""
+def write_file(path, content, kept=None):
+    """Write bytes to a file, atomically; ``kept`` is that of ``writing``."""
+    with writing(path, kept):
+        files.write_atomically(path, lambda file: file.write(content))
+
+
+def save_model(fitted, folder, kept=lambda: None):
+    """Write the model and return its path; ``kept()`` says where else it is, or None.
+
+    If the folder cannot be written, it goes to a new one elsewhere.
+    """
+    path = os.path.join(folder, MODEL)
+    with writing(path, lambda: kept() or _rescued(fitted)):
+        fitted.save(path)
+    return path
+
+
+def _rescued(fitted):
+    """Write the model to a new folder elsewhere, and say where; None if all fail."""
     for place in (tempfile.gettempdir(), os.getcwd(), os.path.expanduser("~")):
         with suppress(OSError):
             folder = tempfile.mkdtemp(prefix="fastsvgp-", dir=place)
             try:
                 path = os.path.join(folder, MODEL)
-                write(path)
-                return path
+                fitted.save(path)
+                return (
+                    f"the trained model is kept in {path}, which `fastsvgp predict` can use; move"
+                    " it to a place with free space"
+                )
             except OSError:
                 os.rmdir(folder)
     return None

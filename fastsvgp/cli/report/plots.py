@@ -7,7 +7,6 @@ import io
 
 import numpy as np
 
-from ...files import write_atomically
 from .metrics import coverage
 
 BLUE, ORANGE, GREY = "#2c6fbb", "#d9661f", "#8a8a8a"
@@ -42,11 +41,11 @@ def _figure(panels, title, width=5.2, height=4.2):
     return figure, axes
 
 
-def write(path, figure):
-    """Write a figure as PNG, atomically."""
+def png(figure):
+    """Return a figure as bytes of a PNG."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
-    write_atomically(path, lambda file: file.write(buffer.getvalue()))
+    return buffer.getvalue()
 
 
 def training_curve(values, per, title):
@@ -340,7 +339,7 @@ def _map(ax, classes, gx, gy, probabilities, X, codes, names):
         ax.contour(gx, gy, probabilities[..., 1], levels=[0.5], colors="black", linewidths=1.2)
         colours = ["#2166ac", "#b2182b"]
     else:
-        rgb = np.array([_rgb(c) for c in colours])
+        rgb = np.array(colours)[:, :3]  # without alpha
         ax.imshow(
             1 - (1 - probabilities @ rgb) * 0.6,
             origin="lower",
@@ -368,9 +367,3 @@ def _colours(count):
 
     palette = matplotlib.colormaps["tab10" if count <= 10 else "turbo"]
     return [palette(i if count <= 10 else i / (count - 1)) for i in range(count)]
-
-
-def _rgb(colour):
-    from matplotlib.colors import to_rgb
-
-    return to_rgb(colour)

@@ -4,9 +4,8 @@ import contextlib
 import os
 
 from ... import DataFileError
-from ...files import write_atomically
 from ..errors import UsageError
-from .outputs import UNTARGETED, writing
+from .outputs import UNTARGETED, write_file
 
 
 def levels_of(fitted, requested):
@@ -81,6 +80,5 @@ def write_untargeted(say, folder, fitted, task):
     levels = levels_of(fitted, None)
     lines = {"row" if table.layout is None else "line": table.line_numbers()}
     text = as_csv(fitted, fitted.predict(X, levels), levels, **lines)
-    with writing(path):
-        write_atomically(path, lambda file: file.write(text.encode()))
+    write_file(path, text.encode())
     return [path]

@@ -5,15 +5,8 @@ import numpy as np
 import fastsvgp as fs
 
 from ...layers.build import WIDEST
-from ..errors import UsageError
+from ..errors import UsageError, refuse_beside
 from .names import LAYERED
-
-POSTERIORS = {
-    "svgp": fs.Whitened,
-    "lsvgp": fs.LikelihoodForm,
-    "rsvgp": fs.Relaxed,
-    "solvegp": fs.WhitenedOrthogonal,
-}
 
 
 def resolve(args, num_inputs):
@@ -28,10 +21,7 @@ def resolve(args, num_inputs):
         )
     if args.layers is None:
         return {"layers": None, "width": None}
-    if args.method is not None and args.method not in LAYERED:
-        raise UsageError(
-            f"--layers is for --method {', '.join(LAYERED)}; with {args.method} leave it out"
-        )
+    refuse_beside(args.method or LAYERED[0], LAYERED, layers=args.layers)
     if args.patch_shape is not None:
         raise UsageError(
             "--layers and --patch-shape cannot be combined on the command line; use"
@@ -41,39 +31,14 @@ def resolve(args, num_inputs):
     return {"layers": layers, "width": layers and (args.width or min(num_inputs, WIDEST))}
 
 
-def build(X, kind, likelihood, sizes, settings, rng):
-    """Build the initial deep GP, on standardised inputs."""
+def build(X, kind, likelihood, sizes, settings, posterior, mean, rng):
+    """Build the initial deep GP, on standardised inputs; ``mean`` is that of the last layer."""
 
     def covariance(variance, lengthscales):
         # one lengthscale from the distances in all columns together
         one = lengthscales.dtype.type(np.sqrt(np.mean(lengthscales**2)))
         return kind(variance=variance, lengthscales=lengthscales if settings.ard else one)
 
-    posterior = POSTERIORS[settings.method]
-    return fs.deep_gp(
-        X,
-        likelihood,
-        settings.layers,
-        sizes,
-        width=settings.width,
-        covariance=covariance,
-        posterior=posterior,
-        rng=rng,
-    )
-
-
-def with_mean(model, mean):
-    """Return a deep GP with a mean function of its last layer; None leaves it as it is."""
-    if mean is None:
-        return model
-    *hidden, last = model.layers
-    return fs.replace(model, layers=(*hidden, fs.replace(last, mean=mean)))
-
-
-def inducing_fields(settings):
-    """Return the paths of the inducing inputs in the model."""
-    return (
-        [f"layers.{number}.inducing" for number in range(settings.layers)]
-        if settings.layers
-        else ["inducing"]
-    )
+    options = {"width": settings.width, "covariance": covariance, "posterior": posterior}
+    model = fs.deep_gp(X, likelihood, settings.layers, sizes, rng=rng, **options)
+    return fs.replace_at(model, f"layers.{settings.layers - 1}.mean", mean)

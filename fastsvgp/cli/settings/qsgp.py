@@ -4,7 +4,7 @@ import numpy as np
 
 import fastsvgp as fs
 
-from ..errors import UsageError
+from ..errors import UsageError, refuse_beside
 from .defaults import BASIS, FEATURES, POINTS
 from .names import LOG_CONCAVE
 
@@ -22,8 +22,8 @@ CLOSED_FORMS = 20  # closed-form updates of the diagonal while they are trained
 def resolve(args, task, rows):
     """Return the sizes of qsgp by name, given or default; refuse them with another method."""
     requested = {name: getattr(args, name) for name in OPTIONS}
+    refuse_beside(args.method, ("qsgp",), **requested)
     if args.method != "qsgp":
-        _refuse_for_others(args.method, requested)
         return requested
     if task.second is not None:
         raise UsageError(f"--method qsgp: there is no --{task.second.option}; use --method svgp")
@@ -58,17 +58,6 @@ def resolve(args, task, rows):
         )
     sizes = {"features": features, "dense_columns": dense, "basis_batch": batch}
     return requested | sizes | {"control_points": points}
-
-
-def _refuse_for_others(method, requested):
-    options = [
-        f"--{name.replace('_', '-')}"
-        for name, value in requested.items()
-        if value not in (None, False)
-    ]
-    if options:
-        here = f"with {method}" if method else "give it, or"
-        raise UsageError(f"{options[0]} is for --method qsgp; {here} leave {options[0]} out")
 
 
 def build(X, y, covariance, likelihood, settings):

@@ -1,36 +1,64 @@
 """Checks of settings that are inconsistent, or do not fit the data."""
 
 from ..data import targets
-from ..errors import UsageError, shown
+from ..errors import UsageError, option_of, refuse_beside, shown
 from .names import METHODS, NATURAL, VARYING, WITH_LATENTS
+
+MOVERS = {"sgpr": "L-BFGS trains everything", "qsgp": "AdaGrad trains the posterior"}
 
 
 def validate(settings, task):
     """Refuse settings that the method does not use."""
-    _check_likelihood(settings, task)
-    _check_noise(settings, task)
+    method, likelihood, step = settings.method, task.likelihood, settings.natural_step
+    _refuse(
+        (
+            method == "sgpr" and likelihood != "gaussian",
+            f"--method sgpr needs the gaussian likelihood, but here it is {likelihood}"
+            f" ({task.reason}); use --method svgp",
+        ),
+        (
+            settings.no_extra_noise and likelihood != "known-noise",
+            f"--no-extra-noise is for --noise COLUMN, and here the likelihood is {likelihood};"
+            " leave it out",
+        ),
+    )
     _check_functions(settings, task)
-    _check_natural_step(settings)
-    _check_rounds(settings)
-    if settings.group is not None and settings.method == "qsgp":
-        raise UsageError("--mpi: one process trains --method qsgp; leave --mpi out")
-    _check_no_batches(settings)
+    mover = MOVERS.get(method, "Adam trains the posterior too")
+    refuse_beside(method, NATURAL, e_steps=settings.e_steps, m_steps=settings.m_steps)
+    unused = [name for name in ("batch_size", "learning_rate") if getattr(settings, name)]
+    _refuse(
+        (
+            step and method not in NATURAL,
+            f"--natural-step is for --method {', '.join(NATURAL)}; with {method} {mover}: leave"
+            " --natural-step out",
+        ),
+        (
+            method == "tsvgp" and step == 0,
+            "--natural-step 0: only natural-gradient steps train the sites of --method tsvgp; give"
+            " a step size above 0",
+        ),
+        (
+            (settings.e_steps or 1) > 1 and step == 0,
+            f"--e-steps {settings.e_steps} are natural-gradient steps, but --natural-step is 0;"
+            " leave one of them out",
+        ),
+        (
+            settings.group is not None and method == "qsgp",
+            "--mpi: one process trains --method qsgp; leave --mpi out",
+        ),
+        (
+            unused and method == "sgpr",
+            "--method sgpr trains on all data by L-BFGS; leave out"
+            f" {shown(map(option_of, unused))}, which would have no effect",
+        ),
+    )
 
 
-def _check_likelihood(settings, task):
-    if settings.method == "sgpr" and task.likelihood != "gaussian":
-        raise UsageError(
-            f"--method sgpr needs the gaussian likelihood, but here it is {task.likelihood}"
-            f" ({task.reason}); use --method svgp"
-        )
-
-
-def _check_noise(settings, task):
-    if settings.no_extra_noise and task.likelihood != "known-noise":
-        raise UsageError(
-            f"--no-extra-noise is for --noise COLUMN, and here the likelihood is {task.likelihood};"
-            " leave it out"
-        )
+def _refuse(*cases):
+    """Raise the ``UsageError`` of the first case ``(applies, message)`` that applies."""
+    for applies, message in cases:
+        if applies:
+            raise UsageError(message)
 
 
 def _check_functions(settings, task):
@@ -63,45 +91,4 @@ def _check_functions(settings, task):
     if settings.method == "sgpr" and targets.weights_of(task.y[~task.test]) is not None:
         raise UsageError(
             "--method sgpr needs every target of every row, and some are missing; use --method svgp"
-        )
-
-
-def _check_natural_step(settings):
-    method = settings.method
-    if settings.natural_step and method not in NATURAL:
-        mover = {"sgpr": "L-BFGS trains everything", "qsgp": "AdaGrad trains the posterior"}
-        mover = mover.get(method, "Adam trains the posterior too")
-        raise UsageError(
-            f"--natural-step is for --method {', '.join(NATURAL)}; with {method} {mover}: leave"
-            " --natural-step out"
-        )
-    if method == "tsvgp" and settings.natural_step == 0:
-        raise UsageError(
-            "--natural-step 0: only natural-gradient steps train the sites of --method tsvgp; give"
-            " a step size above 0"
-        )
-
-
-def _check_rounds(settings):
-    """Check the arguments about rounds of steps against the others."""
-    for option, value in (("--e-steps", settings.e_steps), ("--m-steps", settings.m_steps)):
-        if value is not None and settings.method not in NATURAL:
-            raise UsageError(
-                f"{option} is for --method {', '.join(NATURAL)}; with {settings.method} leave it"
-                " out"
-            )
-    if (settings.e_steps or 1) > 1 and settings.natural_step == 0:
-        raise UsageError(
-            f"--e-steps {settings.e_steps} are natural-gradient steps, but --natural-step is 0;"
-            " leave one of them out"
-        )
-
-
-def _check_no_batches(settings):
-    sizes = {"--batch-size": settings.batch_size, "--learning-rate": settings.learning_rate}
-    options = [option for option, value in sizes.items() if value is not None]
-    if options and settings.method == "sgpr":
-        raise UsageError(
-            f"--method sgpr trains on all data by L-BFGS; leave out {shown(options)}, which would"
-            " have no effect"
         )

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...runtime.thresholds import MOST_ROWS, columns_by_default
 from ..data import images, targets
-from ..errors import UsageError
+from ..errors import UsageError, option_of, refuse_beside
 from . import deep, periodic, qsgp
 from .defaults import BATCH_SIZE, INDUCING, JITTER, LAYER, MINIBATCH, Choice, choose
 from .names import NATURAL, PAIRED
@@ -127,8 +127,7 @@ def resolve(args, task, group=None):
 def _choice(args, task, X, layers, group):
     """Choose the method and the number of inducing inputs."""
     minibatch = next(
-        (f"--{name.replace('_', '-')}" for name in MINIBATCH if getattr(args, name) is not None),
-        None,
+        (option_of(name) for name in MINIBATCH if getattr(args, name) is not None), None
     )
     without = None if args.latents is None else "--latents"
     closed = task.likelihood == "gaussian" and without is None
@@ -151,25 +150,19 @@ def _choice(args, task, X, layers, group):
 def _second_set(args, method, inducing, rows):
     """Return the sizes of the second set and of its sample."""
     orthogonal, sampled = args.orthogonal, args.sampled
-    if method not in PAIRED:
-        if orthogonal is not None:
-            raise UsageError(
-                f"--orthogonal is for --method {' and '.join(PAIRED)}; with {method} leave it out"
-            )
-    else:
+    refuse_beside(method, PAIRED, orthogonal=orthogonal)
+    refuse_beside(method, ("odvgp",), sampled=sampled)
+    if method in PAIRED:
         orthogonal = orthogonal or inducing
         if args.patch_shape is None and not 0 < inducing <= rows - orthogonal:
             raise UsageError(
                 f"--inducing {inducing} and --orthogonal {orthogonal} are more than the {rows}"
                 " training rows; give fewer, or use --method svgp"
             )
-    if method != "odvgp":
-        if sampled is not None:
-            raise UsageError(f"--sampled is for --method odvgp; with {method} leave it out")
-    elif sampled is None:
+    if method == "odvgp" and sampled is None:
         batch = min(args.batch_size or BATCH_SIZE, rows)
         sampled = columns_by_default(inducing, orthogonal, batch) or orthogonal
-    elif sampled > orthogonal:
+    elif method == "odvgp" and sampled > orthogonal:
         raise UsageError(
             f"--sampled {sampled} is more than --orthogonal {orthogonal}; give at most {orthogonal}"
         )

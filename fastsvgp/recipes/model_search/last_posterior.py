@@ -9,7 +9,7 @@ from ...bounds.predict import predict_f
 from ...bounds.svgp import SVGP
 from ...check import DEFAULT_JITTER
 from ...collapsed.sgpr import SGPR, optimal_svgp
-from ...covariances import OnFeatures, Sum
+from ...covariances import OnFeatures, Product, Sum
 from ...errors import NotPositiveDefinite
 from ...initialise import greedy_variance_inducing, unique_rows
 from ...likelihoods import Gaussian
@@ -17,9 +17,10 @@ from ...posteriors import Whitened
 from ...records import replace
 from ...runtime import tuning
 from .collapsed_posterior import Collapsed, of_features, sums
-from .held_out_density import BETTER, better_by
+from .held_out_density import BETTER
 from .looks import M, at_rows, density_of, judged, posterior_of
 from .mapped_inputs import scaled_rows
+from .race import reason
 from .student_noise import gains, steps_of, student_noise, with_tails
 
 MOST = 1024
@@ -96,25 +97,14 @@ class LastPosterior:
         return self._plan.count("inducing inputs", decided)
 
     def _last_word(self, look, found):
-        """Choose between the winner and the first candidate, on rows used only here.
-
-        The winner has to be better by two standard errors.
-        """
+        """Choose between the winner and the first candidate."""
         stages, first = self._stages, self._stages.first
         if look.candidate == first.candidate:
             return look, found
         other = judged(first.hyper, first.scale, self._units(stages.rows, first), stages.held, M)
-        last = stages.last
-        densities = density_of(found, look.scale, last), density_of(other, first.scale, last)
-        better = better_by(*densities, last.weights)
-        means = [np.average(density, weights=last.weights) for density in densities]
-        replaces = better > BETTER
-        stages.say(
-            f"{look.candidate if replaces else first.candidate}, because on {len(last)} rows seen"
-            f" once {look.candidate} has log density {means[0]:.3f} and {first.candidate}"
-            f" {means[1]:.3f}: {better:+.1f} standard errors"
-        )
-        return (look, found) if replaces else (first, other)
+        pairs = (found, look), (other, first)
+        both = [density_of(one, its.scale, stages.last) for one, its in pairs]
+        return (look, found) if stages.last_word(look, both) is look else (first, other)
 
     def _on_all(self, look, collapsed, factors):
         """Return ``handed_over`` of all rows."""
@@ -149,7 +139,7 @@ class LastPosterior:
                 start, _ = self._on_all(look, found.collapsed, (1.0, 1.0))
                 svgp = with_tails(start, noise, self._units(self._rows, look), steps, self._plan)
         except (NotPositiveDefinite, ArithmeticError, ValueError) as error:
-            stages.say(f"Student-t noise: failed ({str(error).split('. ')[0][:120]})")
+            stages.say(f"Student-t noise: failed ({reason(error)})")
             return svgp
         stages.say(
             f"Student-t noise with {noise.df:.1f} degrees of freedom:"
@@ -164,7 +154,10 @@ def scaled(covariance, factor):
     if isinstance(covariance, OnFeatures):
         return replace(covariance, covariance=scaled(covariance.covariance, factor))
     if isinstance(covariance, Sum):
-        return Sum([scaled(part, factor) for part in covariance.parts])
+        return replace(covariance, parts=tuple(scaled(one, factor) for one in covariance.parts))
+    if isinstance(covariance, Product):
+        first, *others = covariance.parts
+        return replace(covariance, parts=(scaled(first, factor), *others))
     return replace(covariance, variance=covariance.variance * factor)
 
 

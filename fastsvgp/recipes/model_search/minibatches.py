@@ -5,17 +5,30 @@ import numpy as np
 from ...bounds.svgp import SVGP
 from ...likelihoods import Gaussian
 from ...optim.first_order import adam
-from ...optim.natural.step import natural_step_and_grad
+from ...optim.natural.step import natural_step, natural_step_and_grad
 from ...posteriors import Whitened
 
 TIMED = 25  # first steps, timed to predict the cost of the others
 NOISE = 0.1  # initial noise variance of standardised targets
+GAUSSIAN = Gaussian(NOISE)
 
 
-def at_prior(covariance, Z):
-    """Make the initial SVGP, with q(u) = p(u)."""
-    q = Whitened(np.zeros(len(Z)), np.eye(len(Z)))
-    return SVGP(covariance, Z, q, Gaussian(NOISE))
+def at_prior(covariance, Z, likelihood=GAUSSIAN, mean=None):
+    """Make an SVGP with q(u) = p(u)."""
+    M, outputs = len(Z), () if likelihood.num_latent is None else (likelihood.num_latent,)
+    q = Whitened(np.zeros((*outputs, M)), np.tile(np.eye(M), (*outputs, 1, 1)))
+    return SVGP(covariance, Z, q, likelihood, mean)
+
+
+def natural_steps(model, rows, sizes, batch, rng, plan, flops, calls=1):
+    """Take one natural step on a minibatch for each of these step sizes."""
+    for size in sizes:
+        some = rows.drawn(batch, rng)
+        model, _ = natural_step(
+            model, some.X, some.y, step_size=size, num_data=len(rows), weights=some.weights
+        )
+        plan.did(flops, calls)
+    return model
 
 
 class Minibatches:

@@ -28,6 +28,18 @@ RELU = Architecture("relu 100-50", (100, 50), 4, "relu", 0.01)
 DEEP = Architecture("tanh 64-64", (64, 64), 4, "tanh", 0.01)
 
 
+def on_features(rows, architecture, M, rng, variance=1.0, weighting=None):
+    """Return a covariance on features of a random network, and at most M inducing inputs."""
+    D, F = rows.X.shape[1], architecture.num_features
+    network = Network.random((D, *architecture.hidden, F), architecture.activation, rng)
+    if weighting is not None:
+        first, *others = network.weights
+        network = replace(network, weights=(weighting[:, None] * first, *others))
+    covariance = OnFeatures(RBF(variance, np.ones(F)), network)
+    some = rng.choice(len(rows), min(M, max(len(rows) // 2, 1)), replace=False)
+    return covariance, features(covariance, rows.X[some])
+
+
 class Deep(ByMinibatches):
     """A process with an ARD squared-exponential covariance on the features of a network.
 
@@ -39,14 +51,6 @@ class Deep(ByMinibatches):
     keeps_inducing = False  # features change; the last posterior chooses new inducing inputs
 
     def __init__(self, name, scale, rows, rng, architecture, M=128, batch=256, weighting=None):
-        D, F = rows.X.shape[1], architecture.num_features
-        network = Network.random((D, *architecture.hidden, F), architecture.activation, rng)
-        if weighting is not None:
-            first, *others = network.weights
-            network = replace(network, weights=(weighting[:, None] * first, *others))
-        covariance = OnFeatures(RBF(1.0, np.ones(F)), network)
-        M = min(M, max(len(rows) // 2, 1))
-        Z = features(covariance, rows.X[rng.choice(len(rows), M, replace=False)])
-        model = at_prior(covariance, Z)
+        model = at_prior(*on_features(rows, architecture, M, rng, weighting=weighting))
         trainer = Minibatches(model, rows, batch, architecture.rate, self.NATURAL, rng)
         super().__init__(name, scale, rows, trainer)

@@ -6,6 +6,7 @@ Candidates train in turn, held-out rows rank them, and the winner gets the rest 
 import numpy as np
 
 from ...errors import NotPositiveDefinite
+from .held_out_density import BETTER, better_by
 from .mapped_inputs import scaled_rows
 from .plan import PlanMismatch
 from .saved_stages import restore, stage_of
@@ -22,6 +23,11 @@ SETTLING = 0.01, 0.04  # parts of the time in which step sizes fall
 AT_END_PART, AT_END_SECONDS, AT_END_MOST = 0.05, 3.0, 0.3
 ROUNDS = 2  # of the race after the first round
 FAILURES = (NotPositiveDefinite, ArithmeticError, ValueError)
+
+
+def reason(error):
+    """Return the first sentence of the message of a failure."""
+    return str(error).split(". ")[0][:120]
 
 
 class Race:
@@ -107,7 +113,7 @@ class Race:
             raise
         except FAILURES as error:
             self.error = error
-            return None, str(error).split(". ")[0][:120]
+            return None, reason(error)
         self._look_seconds = self._plan.spent - trained
         return look, ""
 
@@ -119,11 +125,12 @@ class Race:
         look = self._last(candidate)
         return -np.inf if look is None else look.score
 
-    def _in_units(self, inputs):
-        """Return the training rows in the units of the model."""
+    def _data(self, inputs):
+        """Return the scale of these inputs, and the training rows in its units."""
+        scale = self._scales[inputs]
         if inputs not in self._units:
-            self._units[inputs] = scaled_rows(self.rows, self._scales[inputs])
-        return self._units[inputs]
+            self._units[inputs] = scaled_rows(self.rows, scale)
+        return scale, self._units[inputs]
 
     def _rng(self):
         self._number += 1
@@ -223,6 +230,22 @@ class Race:
             network.go_back(best.state)
             self.say(f"{network.name}: back to {best.seconds:.1f} s, with step sizes that fall")
             self._go(network, seconds, (network.part, 1.0))
+
+    def last_word(self, look, densities):
+        """Return a look or ``first``, chosen by their ``densities`` on rows used only here.
+
+        The look has to be better by two standard errors.
+        """
+        first, last = self.first, self.last
+        better = better_by(*densities, last.weights)
+        means = [np.average(one, weights=last.weights) for one in densities]
+        chosen = look if better > BETTER else first
+        self.say(
+            f"{chosen.candidate}, because on {len(last)} rows seen once {look.candidate} has log"
+            f" density {means[0]:.3f} and {first.candidate} {means[1]:.3f}: {better:+.1f} standard"
+            " errors"
+        )
+        return chosen
 
     # --- time ---
 

@@ -62,7 +62,7 @@ class Stages(Race):
             else f"less than {tuning.current.race_seconds:g} s"
         )
         why = "all targets are equal, which says nothing about noise" if self.constant else why
-        raw = self._scales["raw"], self._in_units("raw")
+        raw = self._data("raw")
         exact = len(self.rows) <= tuning.current.exact_rows and self.held is None
         name = "exact" if exact else "plain, raw inputs"
         self.say(f"{name}, without a race: {why}")
@@ -99,17 +99,12 @@ class Stages(Race):
         """Return a plain process on the better inputs, raw or rank, and the name of these."""
 
         def plain(name, inputs):
-            return Plain(name, self._scales[inputs], self._in_units(inputs), self._rng())
+            return Plain(name, *self._data(inputs), self._rng())
 
         chosen, inputs = self._better_inputs(plain)
         chosen.rows_at_once = LATER
         if self._score(chosen) < tuning.current.useless_density:
-            scarce = Scarce(
-                f"minibatches, {inputs} inputs",
-                self._scales[inputs],
-                self._in_units(inputs),
-                self._rng(),
-            )
+            scarce = Scarce(f"minibatches, {inputs} inputs", *self._data(inputs), self._rng())
             self.say("L-BFGS found nothing, so minibatches get a quarter of the time")
             self._go(scarce, SCARCE * T)
             if self._score(scarce) > self._score(chosen):
@@ -124,7 +119,7 @@ class Stages(Race):
     def _exact(self, T, inputs):
         """Train exact processes on raw inputs, and on ranks if these are better."""
         for name in dict.fromkeys(("raw", inputs)):
-            exact = Exact(f"exact, {name} inputs", self._scales[name], self._in_units(name))
+            exact = Exact(f"exact, {name} inputs", *self._data(name))
             self._go(exact, EXACT_PART * T)
             look = self._last(exact)
             if look is not None and (self.first is None or self._replaces(look)):
@@ -137,7 +132,7 @@ class Stages(Race):
         """
         held, densities = self.held.and_more(self.last), []
         for one in (look, self.first):
-            rows = self._in_units("raw" if one is self.first else "rank")
+            _, rows = self._data("raw" if one is self.first else "rank")
             found = judged(one.hyper, one.scale, rows, self.held, M)
             densities.append(density_of(found, one.scale, held))
         better = better_by(*densities, held.weights)
@@ -166,8 +161,7 @@ class Stages(Race):
             sizes = {"M": 256, "batch": 512} if large and architecture is first else {}
             yield Deep(
                 f"network {architecture.name}{note}, {inputs} inputs",
-                self._scales[inputs],
-                self._in_units(inputs),
+                *self._data(inputs),
                 self._rng(),
                 architecture,
                 weighting=by,
@@ -176,7 +170,7 @@ class Stages(Race):
 
     def _relevant(self, T):
         """Return ``[Relevant]`` if its start takes a small part of the time, else an empty list."""
-        candidate = Relevant(RELEVANT, self._scales["raw"], self._in_units("raw"), self._rng())
+        candidate = Relevant(RELEVANT, *self._data("raw"), self._rng())
         cost = candidate.cost(self._plan)
         possible = self._plan.count(f"{RELEVANT}: can begin", cost < FIRST * T)
         if not possible:

@@ -4,9 +4,9 @@ import numpy as np
 
 from ...bounds.predict import predict_log_density, predict_y
 from ...likelihoods import StudentT
-from ...optim.natural.step import natural_step
 from ...records import replace
 from .held_out_density import better_by, tails_of
+from .minibatches import natural_steps
 
 HEAVY = 10.0  # degrees of freedom below which tails are heavy
 BATCH, STEP = 1024, 0.1
@@ -47,13 +47,7 @@ def with_tails(svgp, noise, rows, steps, plan):
     """Train q(u) under Student-t noise by ``steps`` natural steps on minibatches."""
     model, rng = replace(svgp, likelihood=noise), np.random.default_rng(SEED)
     M, batch = len(svgp.inducing), min(BATCH, len(rows))
-    for _ in range(steps):
-        some = rows.drawn(batch, rng)
-        model, _ = natural_step(
-            model, some.X, some.y, step_size=STEP, num_data=len(rows), weights=some.weights
-        )
-        plan.did(8 * M**2 * (batch + M))
-    return model
+    return natural_steps(model, rows, [STEP] * steps, batch, rng, plan, 8 * M**2 * (batch + M))
 
 
 def gains(heavy, svgp, X, y, weights):

@@ -50,14 +50,9 @@ def _scale_of(kind, X, y, scale_target, weights):
 
 def _classes(likelihood, X, y, weights):
     scale = _scale_of(ClassScale, X, y, False, weights)
-    scale.classes = np.unique(y)
-    C = len(scale.classes)
-    if C < 2:
-        raise ValueError(
-            f"`y` has one class only, {scale.classes[0]!s}; a classifier needs at least two classes"
-        )
+    C, usual = scale.with_classes(y)
     if likelihood == "classes":
-        likelihood = "bernoulli-probit" if C == 2 else "softmax"
+        likelihood = usual
     if likelihood in BINARY and C != 2:
         raise ValueError(
             f"`likelihood` {likelihood!r} has 2 classes, but `y` has {C}; 'classes' chooses by `y`"

@@ -83,7 +83,7 @@ def on_all_rows(request, moved, checked, make_steps, **fields):
     if plan.group is not None:
         X, Y, weights = plan.group.rows_of(X, Y, weights)
     device_like = devices.home_of(request.model)
-    X, Y = devices.all_like(device_like, X=whole("X", X), Y=whole("Y", Y))
+    X, Y = (devices.like(whole(name, a), device_like) for name, a in (("X", X), ("Y", Y)))
     weights = None if weights is None else devices.like(weights, device_like)
     columns = check.num_columns(getattr(state.model, "likelihood", None))
     checked = partial(checked, state.model)

@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from ....bounds.svgp import SVGP
-from ....covariances import RBF, Linear, Matern32, Network, OnFeatures, Sum
+from ....covariances import Linear, Matern32, Sum
 from ....initialise import kmeans_inducing, lengthscales, median_lengthscales, unique_rows
 from ....means import ConstantMean
-from ....posteriors import Whitened
 from ..candidates import LAST, ByMinibatches
-from ..collapsed_posterior import features
-from ..minibatches import Minibatches
+from ..minibatches import Minibatches, at_prior
+from ..networks import on_features
 
 M, BATCH = 128, 256
 FEW = 300  # distinct rows up to which lengthscales use all pairs of rows
@@ -28,22 +26,16 @@ def ramp(count):
     return NATURAL * (LEAST / NATURAL) ** max(1 - count / RAMP, 0.0)
 
 
-def at_prior(covariance, Z, likelihood):
-    """Make the SVGP with q(u) = p(u) and one constant mean per latent function."""
-    outputs = () if likelihood.num_latent is None else (likelihood.num_latent,)
-    eye = np.broadcast_to(np.eye(len(Z)), (*outputs, len(Z), len(Z)))
-    q = Whitened(np.zeros((*outputs, len(Z))), eye.copy())
-    return SVGP(covariance, Z, q, likelihood, ConstantMean(np.zeros(outputs)[()]))
-
-
 class Candidate(ByMinibatches):
     """An SVGP trained by natural steps of q(u), and Adam for the other parameters.
 
-    A look scores the posterior of the minibatches itself.
+    It has one constant mean per latent function. A look scores the posterior of the minibatches
+    itself.
     """
 
     def __init__(self, name, scale, rows, rng, covariance, Z, likelihood, rate, transform):
-        model = at_prior(covariance, Z, likelihood)
+        mean = ConstantMean(np.zeros(likelihood.num_latent or ())[()])
+        model = at_prior(covariance, Z, likelihood, mean)
         # a row of weight 2 costs as much as two equal rows
         few = len(rows) <= FEW
         counted = len(unique_rows.distinct(rows.X, rows.weights)[0]) if few else None
@@ -115,10 +107,6 @@ class Deep(Candidate):
     """A process with an ARD squared-exponential covariance on the features of a network."""
 
     def __init__(self, name, scale, rows, rng, likelihood, architecture):
-        D, F = rows.X.shape[1], architecture.num_features
-        network = Network.random((D, *architecture.hidden, F), architecture.activation, rng)
-        covariance = OnFeatures(RBF(variance_of(likelihood), np.ones(F)), network)
-        some = rng.choice(len(rows), min(M, max(len(rows) // 2, 1)), replace=False)
-        Z = features(covariance, rows.X[some])
+        covariance, Z = on_features(rows, architecture, M, rng, variance_of(likelihood))
         rate = architecture.rate
         super().__init__(name, scale, rows, rng, covariance, Z, likelihood, rate, "softplus")

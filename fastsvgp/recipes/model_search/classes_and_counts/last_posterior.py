@@ -5,11 +5,10 @@ The first candidate or the winner is chosen, and its posterior takes natural ste
 
 import numpy as np
 
-from ....optim.natural.step import natural_step
-from ..held_out_density import BETTER, better_by
 from ..mapped_inputs import scaled_rows
+from ..minibatches import natural_steps
 from ..plan import PlanMismatch
-from ..race import FAILURES
+from ..race import FAILURES, reason
 from .looks import densities
 from .temperature import tempered
 
@@ -40,23 +39,12 @@ class LastTargetPosterior:
         return model, look
 
     def _last_word(self, look):
-        """Choose between the winner and the first candidate, on rows used only here.
-
-        The winner has to be better by two standard errors.
-        """
-        stages, first, last = self._stages, self._stages.first, self._stages.last
+        """Choose between the winner and the first candidate."""
+        first, last = self._stages.first, self._stages.last
         if look.candidate == first.candidate:
             return look
         both = [densities(one.model, one.scale, last, *one.factors) for one in (look, first)]
-        better = better_by(*both, last.weights)
-        means = [np.average(one, weights=last.weights) for one in both]
-        chosen = look if better > BETTER else first
-        stages.say(
-            f"{chosen.candidate}, because on {len(last)} rows used once {look.candidate} has log"
-            f" density {means[0]:.3f} and {first.candidate} {means[1]:.3f}: {better:+.1f} standard"
-            " errors"
-        )
-        return chosen
+        return self._stages.last_word(look, both)
 
     def _on_all(self, look):
         """Train the posterior of the look on all rows; return it unchanged if a step fails."""
@@ -71,7 +59,7 @@ class LastTargetPosterior:
         except PlanMismatch:
             raise
         except FAILURES as error:
-            self._stages.say(f"posterior of all rows: failed ({str(error).split('. ')[0][:120]})")
+            self._stages.say(f"posterior of all rows: failed ({reason(error)})")
             return look.model
 
     def _steps(self, model, rows, rng, count, sizes):
@@ -79,18 +67,13 @@ class LastTargetPosterior:
 
         Step sizes go log-linearly from ``sizes[0]`` to ``sizes[1]`` times ``STEP``.
         """
-        batch, (M, outputs) = (
-            min(BATCH, len(rows)),
-            (len(model.inducing), model.posterior.mean.size),
-        )
-        for step in range(count):
-            size = STEP * sizes[0] * (sizes[1] / sizes[0]) ** (step / max(count - 1, 1))
-            some = rows if batch == len(rows) else rows.drawn(batch, rng)
-            model, _ = natural_step(
-                model, some.X, some.y, step_size=size, num_data=len(rows), weights=some.weights
-            )
-            self._plan.did(8 * M * outputs * (batch + M))
-        return model
+        batch, M = min(BATCH, len(rows)), len(model.inducing)
+        flops = 8 * M * model.posterior.mean.size * (batch + M)
+        first, last = sizes
+        falling = [
+            STEP * first * (last / first) ** (step / max(count - 1, 1)) for step in range(count)
+        ]
+        return natural_steps(model, rows, falling, batch, rng, self._plan, flops)
 
     def _at_temperature(self, model, look):
         """Put the temperature into the model, unless its jitter then changes predictions."""
@@ -113,5 +96,5 @@ class LastTargetPosterior:
                 stages.say(f"{who} the latent functions by {T:.2g}")
                 return other
         except FAILURES as error:
-            self._stages.say(f"temperature {T:.2g}: failed ({str(error).split('. ')[0][:120]})")
+            self._stages.say(f"temperature {T:.2g}: failed ({reason(error)})")
         return model

@@ -8,11 +8,11 @@ from ....bounds.elbo import elbo
 from ....runtime import tuning
 from ..networks import DEEP, RELU, WIDE
 from ..plan import PlanMismatch
-from ..race import FAILURES, Race
+from ..race import FAILURES, Race, reason
 from ..rows import groups_of
 from .candidates import Deep, LinearModel, Plain
-from .cross_validation import cross_validated_temperature
 from .looks import TargetLook, look_at, look_of
+from .temperature import cross_validated_temperature
 
 PART = 0.4  # of the time, for each of two candidates compared by their bounds
 BOUND_ROWS = 10_000  # on which bounds are compared
@@ -51,8 +51,7 @@ class TargetStages(Race):
 
     def _make(self, kind):
         def make(name, inputs, *more):
-            rows = self._in_units(inputs)
-            return kind(name, self._scales[inputs], rows, self._rng(), self._likelihood, *more)
+            return kind(name, *self._data(inputs), self._rng(), self._likelihood, *more)
 
         return make
 
@@ -74,7 +73,7 @@ class TargetStages(Race):
                 raise
             except FAILURES as error:
                 self.error = error
-                self.say(f"{candidate.name}: failed ({str(error).split('. ')[0][:120]})")
+                self.say(f"{candidate.name}: failed ({reason(error)})")
                 continue
             self.say(f"{candidate.name}, {candidate.steps} steps: bound {found[candidate]:.4g}")
         if not found:
@@ -96,12 +95,12 @@ class TargetStages(Race):
         except PlanMismatch:
             raise
         except FAILURES as error:
-            self.say(f"cross-validation: failed ({str(error).split('. ')[0][:120]})")
+            self.say(f"cross-validation: failed ({reason(error)})")
             return 1.0
 
     def _bound(self, one):
         """Return the bound of the model of a candidate or look on at most ``BOUND_ROWS`` rows."""
         inputs = next(name for name, scale in self._scales.items() if scale is one.scale)
-        rows = self._in_units(inputs).drawn(BOUND_ROWS, np.random.default_rng(2))
+        rows = self._data(inputs)[1].drawn(BOUND_ROWS, np.random.default_rng(2))
         self._plan.did(8 * one.model.posterior.mean.size * len(one.model.inducing) * len(rows))
         return elbo(one.model, rows.X, rows.y, weights=rows.weights, num_data=len(self.rows))

@@ -8,12 +8,17 @@ these marginals, because its factor of Kuu is T times as large.
 import numpy as np
 
 from ....bounds.predict import predict_f
-from ....covariances import OnFeatures, Product, Sum
 from ....records import Marginals, replace
+from ..last_posterior import scaled
+from ..minibatches import at_prior, natural_steps
+from .candidates import BATCH, COST
 
 PRIOR_ROWS = 10  # weight of the prior of log T, standard normal, in rows
 LARGEST = 3.0  # of log T
 ROWS = 8192  # per chunk of predictions
+FOLDS, STEPS, FEWEST = 5, 40, 15  # natural steps per fold, and the least that are worth taking
+RAMP = 5  # steps until the natural step size is reached
+WHOLE, PART = 0.5, 0.2  # natural step sizes on all rows, and on minibatches
 
 
 def latent(model, X):
@@ -50,15 +55,39 @@ def temperature_of(model, f, y, weights):
 
 def tempered(model, T):
     """Return the model whose g is T times that of ``model``, up to jitter."""
-    return replace(model, covariance=_scaled(model.covariance, T**2))
+    return replace(model, covariance=scaled(model.covariance, T**2))
 
 
-def _scaled(covariance, factor):
-    if isinstance(covariance, OnFeatures):
-        return replace(covariance, covariance=_scaled(covariance.covariance, factor))
-    if isinstance(covariance, Sum):
-        return replace(covariance, parts=tuple(_scaled(one, factor) for one in covariance.parts))
-    if isinstance(covariance, Product):
-        first, *others = covariance.parts
-        return replace(covariance, parts=(_scaled(first, factor), *others))
-    return replace(covariance, variance=covariance.variance * factor)
+# --- without held-out rows: cross-validation at the hyperparameters ---
+
+
+def cross_validated_temperature(model, rows, groups, plan, step_seconds):
+    """Return the temperature that is best for predictions of f on held-out folds.
+
+    The posterior for each fold starts at the prior and takes natural steps on minibatches of the
+    other folds. ``groups`` (N,) numbers the input rows; equal ones are in one fold. If the time
+    left allows too few steps, which take ``step_seconds`` each, the temperature is 1.
+    """
+    steps = plan.count(
+        "cross-validation: steps", lambda: min(max(plan.left, 0) / (FOLDS * step_seconds), STEPS)
+    )
+    if steps < FEWEST:
+        return 1.0
+    fold = groups % FOLDS
+    mean, var = (np.zeros((*model.posterior.mean.shape[:-1], len(rows))) for _ in range(2))
+    for k in np.unique(fold):
+        seen = rows.some(fold != k)
+        if not len(seen):
+            return 1.0
+        start = at_prior(model.covariance, model.inducing, model.likelihood, model.mean)
+        f = latent(_trained(start, seen, plan, steps), rows.X[fold == k])
+        mean[..., fold == k], var[..., fold == k] = f.mean, f.var
+    return temperature_of(model, Marginals(mean, var), rows.y, rows.weights)
+
+
+def _trained(model, rows, plan, steps):
+    rng, M = np.random.default_rng(1), len(model.inducing)
+    flops = COST * 8 * model.posterior.mean.size * M * (min(M, BATCH) + M)
+    largest = WHOLE if len(rows) <= BATCH else PART
+    rising = [largest * min(1.0, (step + 1) / RAMP) for step in range(steps)]
+    return natural_steps(model, rows, rising, BATCH, rng, plan, flops, COST)
