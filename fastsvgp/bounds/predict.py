@@ -105,7 +105,7 @@ def predict_f(
     >>> fs.predict_f(model, X, var=False).shape
     (40,)
     """
-    across = check.flag("full_output_cov", others.pop("full_output_cov", False))  # type: ignore
+    across = check.flag("full_output_cov", others.pop("full_output_cov", False))
     name = "full_output_cov" if across else "full_cov"
     if not with_variance(across or full_cov, var, name):
         at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size, need=(MEANS,), **others)
@@ -123,7 +123,7 @@ def predict_f(
 
 def _across_outputs(model, Xs, full_cov, jitter, chunk_size):
     """Return means (N, J), and covariances (N, J, J) over the functions at each row."""
-    if full_cov:
+    if check.flag("full_cov", full_cov):
         raise ValueError(
             "predict_f: `full_cov` and `full_output_cov` together are a covariance of J N numbers;"
             " give one of them, or draw with sample_f"

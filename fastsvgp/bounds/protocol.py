@@ -7,6 +7,8 @@ patches, sites. Bounds, predictions, natural steps and ranks call these methods 
 
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from .. import check
 from ..records import Marginals
 
@@ -30,7 +32,7 @@ class LayerProtocol(Protocol):
         Whether the pass keeps its blocks for that of a gradient after a natural step.
     """
 
-    samples = 1
+    samples: int = 1
     shares_rows: Any = False
     clamped: Any = 0
     num_inducing: int
@@ -62,8 +64,13 @@ class LayerProtocol(Protocol):
         raise NotImplementedError
 
     def across_outputs(self, X) -> tuple[Any, Any]:
-        """Return means (P, N) and covariances (N, P, P) over the functions at each row."""
-        raise NotImplementedError
+        """Return means (P, N) and covariances (N, P, P) over the functions at each row.
+
+        They are independent unless a layer mixes them.
+        """
+        f, _ = self.forward(X)
+        var = f.var.reshape(-1, len(X))
+        return f.mean, var.T[:, :, None] * np.eye(len(var), dtype=var.dtype, like=var)
 
     def sample(self, X, num_samples, jitter, rng, name=None) -> Any:
         """Draw functions at all X: (num_samples, N) or (num_samples, N, P).
@@ -100,7 +107,7 @@ class LayerProtocol(Protocol):
 
         For passes with ``shares_rows``.
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not keep its blocks")
 
 
 class ModelKind:

@@ -60,8 +60,7 @@ class SmallSums(NamedTuple):
     Lam_a: Any
     G: Any
     q: Any
-
-    shares_rows = False
+    shares_rows: bool = False
 
     def kl(self):
         return self.divergence
