@@ -33,7 +33,7 @@ from .arguments import Data, FitArguments, count, rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .kinds import deep, latents, qsgp, request, sgpr  # noqa: F401, for their registration
+from .kinds import deep, qsgp, request, sgpr  # noqa: F401, for their registration
 from .kinds.svgp import SVGPOptions, minibatch_training as minibatch_training
 from .loop import LoopOptions
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import check, files, models
 from ..bounds.elbo import elbo_and_grad
+from ..bounds.protocol import kind_of
 from ..bounds.svgp import SVGP
 from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ..files import Path
@@ -23,7 +24,8 @@ from ..latents.model import MultiGP
 from ..optim.base import check_offered
 from ..optim.flat import as_names, free_paths, ravel
 from ..optim.natural.backtracking import non_decreasing
-from ..posteriors.placed import paths_of_q
+from ..posteriors.gaussian_factor import GaussianFactor
+from ..posteriors.placed import paths_of_q, placed
 from ..records import leaf, matches, record, replace
 from ..records.typed import ArrayLike, Moves, Names, RecordT, Seed, Vector
 from ..runtime import devices
@@ -38,7 +40,6 @@ from .arguments import Callback, rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo
-from .kinds.latents import checked_for_em
 from .loop import LoopOptions, Recorder
 from .natural_steps import natural_steps
 from .state import TrainingState, cast_model, started
@@ -248,10 +249,18 @@ def _dtype(model, X, Y):
     """Check the model and the data; return the dtype of the bound."""
     if type(model) in SITES_OF:
         return checked(model, X, Y, None)[1].dtype
-    return checked_for_em(model, X, Y) if type(model) is MultiGP else check.svgp(model, X, Y)[-1]
+    dtype = kind_of(model).checked(model, X, Y)[-1]
+    if type(model) is MultiGP:
+        for path, q in placed(model).items():
+            if not isinstance(q, GaussianFactor):
+                raise TypeError(
+                    f"em: {path!r} is a {type(q).__name__}, and M-steps of a MultiGP hold a mean"
+                    " and a factor: use Whitened or Marginal in every layer"
+                )
+    return dtype
 
 
-models.register(MultiGP, em=em.__wrapped__)  # type: ignore[attr-defined]
+models.share(MultiGP, SVGP, "em")
 
 
 def _tolerance(name, value):

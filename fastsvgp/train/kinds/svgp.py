@@ -9,9 +9,11 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ... import check, models
+from ...bounds.protocol import KINDS
 from ...bounds.svgp import SVGP
 from ...check import weights as weighing
 from ...errors import BadEntry
+from ...latents.model import MultiGP
 from ...likelihoods import Gaussian
 from ...optim.base import check_offered, initial_state
 from ...optim.first_order import adam
@@ -83,7 +85,7 @@ class SVGPOptions:
 @models.with_options(SVGPOptions)
 def minibatch_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs=None, batch_size=None, optimiser=None, weights=None, checked=None, **options,
+    epochs=None, batch_size=None, optimiser=None, weights=None, **options,
 ):  # fmt: skip
     """Make the ``Recorder`` of a training on minibatches.
 
@@ -102,9 +104,6 @@ def minibatch_training(
     fixed : tuple of str, or None
     epochs, batch_size, optimiser, weights
         As passed to ``fit``, if given.
-    checked : function, optional
-        ``checked(model, X, Y)`` refuses an invalid model or first batch. The last item of its
-        result is the dtype of the bound. Default: check rows, numbers and devices.
     **options
         Options of an SVGP (``fs.models.options(fs.SVGP)``), and random quantities of the
         posterior, as passed to ``fit``.
@@ -131,7 +130,8 @@ def minibatch_training(
     request = Request(
         model, X, Y, plan, about, resume, fixed, jitter, rng, *shared, options=own, others=random
     )
-    return _training(request, checked or _checked)
+    kind = KINDS.get(type(model))
+    return _training(request, kind.checked if kind else _checked)
 
 
 def _training(request, checked):
@@ -233,7 +233,8 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
     request : Request
     optimisers : Optimisers
     random : dict of int
-    checked : see ``minibatch_training``
+    checked : ``checked(model, X, Y)`` refuses an invalid model or first batch; the last item of its
+        result is the dtype of the bound
     """
     model, X, plan, own = request.model, request.X, request.plan, request.options
     size = count("batch_size", request.batch_size) or 1024
@@ -298,7 +299,8 @@ def _dtype(checked, model, X, Y, weights=None):
     return weighing.through(lambda X, Y: checked(model, X, Y), X, Y, weights, columns)[0][-1]
 
 
-models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
+models.register(SVGP, fit=minibatch_training)
+models.share(MultiGP, SVGP, "fit")
 
 
 def _checked(model, X, Y):
