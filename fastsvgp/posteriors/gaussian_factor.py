@@ -72,7 +72,8 @@ class GaussianSets(Posterior):
 
     def whitened(self, L, name=""):
         """``(m', W')`` (..., M), (..., M, M) of one set; L is its diagonal block of the factor."""
-        mean, tril = (getattr(self, field) for field in self.fields_of(name))
+        of_mean, of_tril = self.fields_of(name)
+        mean, tril = getattr(self, of_mean), getattr(self, of_tril)
         if not self.unwhitens:
             return mean, tril
         return solve_vectors(L, mean), kernels.solve_tril(L, tril)

@@ -164,6 +164,7 @@ def private_record(cls: type[T]) -> type[T]:
     kind._field_names = frozenset(name for name, _ in kind._record_fields)
     kind._leaf_fields = tuple(pair for pair in kind._record_fields if pair[1] != "static")
     kind._leaf_names = tuple(name for name, _ in kind._leaf_fields)
+    kind._leaf_kinds = tuple(of for _, of in kind._leaf_fields)
     kind._optional_fields = frozenset(f.name for f in fields if f.default is None)
     branches = [name for name, of in kind._leaf_fields if of in ("record", "tuple")]
     kind._only_leaves = not branches
@@ -205,7 +206,7 @@ def is_record(x):
 
 def is_parts(value):
     """Whether ``value`` is a tuple of records; any other tuple holds numbers, as a list does."""
-    return isinstance(value, tuple) and all(type(part) in _TYPES for part in value)
+    return isinstance(value, tuple) and _TYPES.issuperset(map(type, value))
 
 
 def _repr(self):

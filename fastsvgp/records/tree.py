@@ -21,8 +21,8 @@ NONE = type(None)
 def flat(tree: Record) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...]]:
     """Return the dotted paths, the kinds and the values of all leaves, as in ``leaves``.
 
-    They are found once per record, which is immutable. Records with the same paths and kinds have
-    the same structure.
+    They are found once per record that holds others, since records are immutable. Records with the
+    same paths and kinds have the same structure.
 
     Examples
     --------
@@ -34,6 +34,8 @@ def flat(tree: Record) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...
         return known[1]
     kind: Any = type(tree)
     held = tuple(map(getattr, repeat(tree), kind._leaf_names))
+    if kind._only_leaves:
+        return kind._leaf_names, kind._leaf_kinds, held
     classes = kind, *map(type, held)
     structure = _STRUCTURES.get(classes)
     if structure:
@@ -43,8 +45,8 @@ def flat(tree: Record) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...
         found = _flattened(kind, held)
         if structure is None:
             _learn(classes, held, *found)
-    if not kind._only_leaves:  # the entry goes with its record
-        KEPT[id(tree)] = weakref.ref(tree, functools.partial(KEPT.pop, id(tree))), found
+    # the entry goes with its record
+    KEPT[id(tree)] = weakref.ref(tree, functools.partial(KEPT.pop, id(tree))), found
     return found
 
 
@@ -65,11 +67,8 @@ def _learn(classes, held, paths, kinds, _):
     _STRUCTURES[classes] = () if more else (paths, kinds, read)
 
 
-def _parts(name, kind, value):
-    """Return ``(path, value)`` of what stands in a field: one value, or the entries of a tuple."""
-    if isinstance(value, tuple) and _is_several(kind, value):
-        return [(f"{name}.{i}", part) for i, part in enumerate(value)]
-    return [(name, value)]
+def _numbered(name, parts):
+    return [(f"{name}.{i}", part) for i, part in enumerate(parts)]
 
 
 def _flattened(kind, held):
@@ -79,7 +78,8 @@ def _flattened(kind, held):
     for (name, of), value in zip(kind._leaf_fields, held, strict=True):
         if value is None and name in kind._spared:
             continue
-        for path, part in _parts(name, of, value):
+        several = isinstance(value, tuple) and _is_several(of, value)
+        for path, part in _numbered(name, value) if several else ((name, value),):
             if of == "record" and type(part) in _TYPES:
                 below, kinds_below, values = flat(part)
                 paths += _joined(path, below)
@@ -132,10 +132,11 @@ def missing(tree, prefix=""):
     """Yield the dotted paths of ``None`` leaves, except in fields whose default is ``None``."""
     for name, kind in tree._leaf_fields:
         value = getattr(tree, name)
-        for path, part in _parts(prefix + name, kind, value):
+        several = isinstance(value, tuple) and _is_several(kind, value)
+        for path, part in _numbered(prefix + name, value) if several else [(prefix + name, value)]:
             if type(part) in _TYPES:
                 yield from missing(part, path + ".")
-            elif part is None and (value is not None or name not in tree._optional_fields):
+            elif part is None and (several or name not in tree._optional_fields):
                 yield path
 
 
@@ -145,6 +146,8 @@ def built(tree, values):
 
 
 def _built(tree, values):
+    if tree._only_leaves:
+        return with_fields(tree, dict(zip(tree._leaf_names, values, strict=False)))
     fields = {}
     for name, kind in tree._leaf_fields:
         value = getattr(tree, name)

@@ -41,6 +41,7 @@ class InducingSet:
     at: slice
     means: Any
     trils: Any
+    fields: tuple[str, ...] = ()  # of its parameters
     needs_tril: bool = False
     sums_tril: bool = False
     tril_bar: Any = None
@@ -90,7 +91,8 @@ class WhitenedPass(SummedVariances, CholeskyPass):
             size = at.stop - at.start
             mean, tril = self._whitened(name, at)
             self.batch = mean.shape[:-1]
-            sets.append(InducingSet(name, at, mean.reshape(-1, size), tril.reshape(-1, size, size)))
+            mean, tril = mean.reshape(-1, size), tril.reshape(-1, size, size)
+            sets.append(InducingSet(name, at, mean, tril))
         return sets
 
     def _whitened(self, name, at):
@@ -104,12 +106,13 @@ class WhitenedPass(SummedVariances, CholeskyPass):
 
     def _set_needs(self, natural):
         """Choose the sums of ``pull``."""
-        through_L = self.need_Kuu and self.q.unwhitens
+        through_L, self.sum_trils = self.need_Kuu and self.q.unwhitens, natural
         for one in self.sets:
-            _, *factor = self.q.fields_of(one.name)
+            one.fields = self.q.fields_of(one.name)
+            factor = one.fields[1:]
             one.needs_tril = bool(factor) and wanted(self.need, *factor)
             one.sums_tril = one.needs_tril or bool(factor) and through_L
-        self.sum_trils = natural or any(one.sums_tril for one in self.sets)
+            self.sum_trils = self.sum_trils or one.sums_tril
 
     def _times(self, p, A, transpose=False, overwrite=False):
         """W A, or W' A, of one output; W is block-diagonal in the sets."""
@@ -292,7 +295,7 @@ class WhitenedPass(SummedVariances, CholeskyPass):
             found = q.whitened_vjp(one, own, self._block(one.at), C)
             if C is not self.C:
                 self.C[one.at, one.at] = C
-            for name, bar in zip(q.fields_of(one.name), found, strict=False):
+            for name, bar in zip(one.fields, found, strict=False):
                 wants = wanted(self.need, name)
                 bars[name] = bar.reshape(getattr(q, name).shape) if wants else None
         return Bars(gradient(q, **bars), self._Kuu_bar() if self.need_Kuu else None)
