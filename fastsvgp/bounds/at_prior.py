@@ -9,7 +9,6 @@ from ..covariances import Covariance
 from ..posteriors import DecoupledWeights, Marginal, Whitened
 from ..posteriors.base import PosteriorT, covariance_factor, identities
 from ..posteriors.dual_sites import DualTying
-from ..posteriors.gaussian_factor import GaussianFactor
 from ..posteriors.orthogonal import OrthogonalSets
 from ..records import leaves, private_record, replace
 from ..records.inducing_sets import naming_repeated, stacked
@@ -62,10 +61,9 @@ def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
         raise TypeError(
             f"to_joint: a {type(q).__name__} posterior has one set of inducing inputs already"
         )
-    L, end, means, trils = _factor(given.covariance, given.inducing, jitter, dtype), 0, [], []
-    for name, size in zip(q.names, q.set_sizes(len(L)), strict=True):
-        at, end = slice(end, end + size), end + size
-        mean, tril = q.whitened(name, np.ascontiguousarray(L[at, at], like=L))
+    L, means, trils = _factor(given.covariance, given.inducing, jitter, dtype), [], []
+    for name, at in q.spans(len(L)):
+        mean, tril = q.whitened(np.ascontiguousarray(L[at, at], like=L), name)
         means.append(mean)
         trils.append((at, tril))
     mean = np.concatenate(means, axis=-1)
@@ -136,22 +134,16 @@ def at_prior(
         return _with_checks_read(of_kind(means[0], np.zeros_like(identities(means[0]))))
     if issubclass(kind, DecoupledWeights):
         return _with_checks_read(of_kind(means[0], identities(means[0]), means[1]))
-    single = issubclass(kind, GaussianFactor)
-    if of_kind.whitening_is_fixed if single else not of_kind.unwhitens:
+    if not of_kind.unwhitens:
         return _with_checks_read(
             of_kind(*(field for mean in means for field in (mean, identities(mean))))
         )
-    fields: dict = {}
     L, end = _factor(given.covariance, given.inducing, jitter, dtype), 0
-    if single:
-        return _with_checks_read(of_kind(*means, None).unwhitened(L, *means, identities(*means)))
     q = of_kind(*[None] * len(of_kind._record_fields))
     for name, size, mean in zip(of_kind.names, sizes, means, strict=True):
         at, end = slice(end, end + size), end + size
-        fields |= q.unwhitened(
-            name, np.ascontiguousarray(L[at, at], like=L), mean, identities(mean)
-        )
-    return _with_checks_read(of_kind(**fields))
+        q = q.unwhitened(np.ascontiguousarray(L[at, at], like=L), mean, identities(mean), name)
+    return _with_checks_read(q)
 
 
 @private_record

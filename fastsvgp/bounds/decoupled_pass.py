@@ -48,7 +48,8 @@ import numpy as np
 from .. import kernels
 from ..likelihoods.base import total
 from ..posteriors import Whitened
-from ..posteriors.base import Bars, Joint, Pass, Projection, solve_vectors
+from ..posteriors.base import Bars, solve_vectors
+from ..posteriors.decoupled import ShiftedPass
 from ..records import Marginals, leaf, plus, private_record, replace
 from ..records.inducing_sets import InducingSets, sets_of
 from ..runtime import tuning
@@ -358,45 +359,20 @@ def _solved(L, x):
     return solve_vectors(L, solve_vectors(L, x), transpose=True)
 
 
-class _ShiftedPass(Pass):
+class _ShiftedPass(ShiftedPass):
     """Its pass; after ``finish``, ``r_bar`` and ``s_bar`` are the cotangents of r and s."""
 
     def __init__(self, work, r, s):
-        self._work, self._r, self._s, self._c = work, r, s, np.zeros_like(r)
-        self._h = _solved(work.L, r)
-
-    @property
-    def clamped(self):
-        return self._work.clamped
-
-    def project(self, Kuf, kff):
-        f, rows = self._work.project(Kuf, kff)
-        return Projection(
-            Marginals(f.mean - kernels.matmul(self._h, Kuf).reshape(f.mean.shape), f.var),
-            (Kuf, rows),
-        )
-
-    def joint(self, Kuf, Kff):
-        mean, cov = self._work.joint(Kuf, Kff)
-        return Joint(mean - kernels.matmul(self._h, Kuf).reshape(mean.shape), cov)
-
-    def pull(self, rows, f_bar):
-        Kuf, rows = rows
-        a = f_bar.mean.reshape(len(self._r), Kuf.shape[1])
-        self._c += kernels.matmul(a, Kuf, transpose_b=True)
-        Kuf_bar = self._work.pull(rows, f_bar)
-        if Kuf_bar is not None:
-            for h, of_mean in zip(self._h, a, strict=True):
-                kernels.add_outer(Kuf_bar, -h, of_mean)
-        return Kuf_bar
+        self._s, self._h = s, _solved(work.L, r)
+        super().__init__(work, -self._h)
 
     def kl(self):
-        return self._work.kl() - 0.5 * total(self._s * self._h)
+        return self.work.kl() - 0.5 * total(self._s * self._h)
 
     def finish(self, kl_bar):
-        posterior_bar, Kuu_bar = self._work.finish(kl_bar)
+        posterior_bar, Kuu_bar = self.work.finish(kl_bar)
         h = self._h
-        g = self.r_bar = -_solved(self._work.L, self._c + 0.5 * kl_bar * self._s)
+        g = self.r_bar = -_solved(self.work.L, self.Kuf_a + 0.5 * kl_bar * self._s)
         self.s_bar = -0.5 * kl_bar * h
         if Kuu_bar is not None:
             low_rank = kernels.matmul(
@@ -406,7 +382,7 @@ class _ShiftedPass(Pass):
         return Bars(posterior_bar, Kuu_bar)
 
     def natural_sums(self):
-        return self._work.natural_sums()
+        return self.work.natural_sums()
 
     def natural_step(self, step_size):
-        return self._work.natural_step(step_size)
+        return self.work.natural_step(step_size)

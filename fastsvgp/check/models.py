@@ -2,15 +2,16 @@
 
 import functools
 import math
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from ..errors import VarianceClampWarning, suggested_fields, warn
-from ..records import is_record, leaves, matches, missing, tree_map, treedef_of
+from ..records import flat, is_record, leaves, matches, missing, tree_map
 from ..records.dtypes import common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
-from ..records.treedef import KNOWN
+from ..records.tree import KNOWN
 from ..records.typed import AnyRecord
 from ..runtime import deferred_checks
 from ..runtime.dispatch import backend_of, one_device
@@ -29,15 +30,14 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y"), absent=()):
     diagonal of triangular factors are not searched for NaN here, which would take a pass over
     (M, M) numbers. A NaN there reaches the value, and ``result`` then looks for the cause.
     """
-    treedef = treedef_of(tree)
-    values = treedef.values(tree)
+    paths, kinds, values = flat(tree)
     parts = [v.dtype if type(v) is np.ndarray and v.ndim else type(v) for v in (*values, *arrays)]
     key = (len(values), *parts)
     known = _dtypes.get(key)
     if known is None:
-        values, known = _agreed(tree, treedef, values, arrays, key, (prefix, names, absent))
+        values, known = _agreed(tree, arrays, key, (prefix, names, absent))
     dtype, same = known
-    for path, kind, array in zip(treedef.paths, treedef.kinds, values, strict=True):
+    for path, kind, array in zip(paths, kinds, values, strict=True):
         if array is not None and not _sound(kind, array):
             _check_leaf(prefix + path, kind, array)
     # a model of training is in this dtype: creating a new record would take longer than all checks
@@ -52,10 +52,11 @@ _LEAST = {"positive": 0.0, "real": -math.inf}  # of a leaf, by its kind
 FEW = 32  # numbers that Python tests faster than NumPy
 
 
-def _agreed(tree, treedef, values, arrays, key, labels):
+def _agreed(tree, arrays, key, labels):
     """Check devices and dtypes; return the leaves as arrays, and what ``_dtypes`` holds."""
     prefix, names, absent = labels
-    paths = [prefix + path for path in treedef.paths]
+    below, _, values = flat(tree)
+    paths = [prefix + path for path in below]
     if any(v is None for v in values):
         for path in missing(tree):
             if path in absent:
@@ -323,14 +324,22 @@ def names(wrt: Any, model: Any) -> tuple[str, ...]:
     wrt = (wrt,) if isinstance(wrt, str) or not np.iterable(wrt) else tuple(wrt)
     if not all(isinstance(name, str) for name in wrt):
         raise TypeError(f"`wrt` must hold names of fields, such as {fields[0]!r}, got {wrt!r:.80}")
-    treedef = treedef_of(model)
+    paths = flat(model)[0]
+    known = _names(paths)
     for name in wrt:
-        if name not in treedef.names and name not in fields:
+        if name not in known and name not in fields:
             raise ValueError(
                 f"`wrt` names {name!r:.80}, which is not a field of this model;"
-                f" {suggested_fields(name, treedef.paths)}"
+                f" {suggested_fields(name, paths)}"
             )
     return wrt
+
+
+@functools.lru_cache(KNOWN)
+def _names(paths):
+    """Return the paths of leaves, and all that lie above them."""
+    above = (accumulate(path.split("."), "{}.{}".format) for path in paths)
+    return frozenset(name for names in above for name in names)
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Collapsed bounds of SOLVE-GP with Gaussian noise: Shi et al. 2020, equations 9, 10 and 30.
 
-All is whitened by the factor L of the stacked K (see ``posteriors.orthogonal_pass``): Lam = L^-1
+All is whitened by the factor L of the stacked K (see ``posteriors.whitening``): Lam = L^-1
 Kuf, q(v') q(u') with means m and block-diagonal covariance S = diag(S_u, S_v). With G = Lam Lam', b
 = Lam y', e = y - m' Lam, beta = 1 / noise, the bound with Gaussian noise is, per output,
 
@@ -25,7 +25,7 @@ At an optimum the gradient is that at fixed m and S. With c = Lam e' and Delta =
     m_v_bar   = beta c_v - m_v
     W_v_bar   = -tril(beta G_vv W_v + W_v) + diag(1 / W_v,ii)          for S_v = W_v W_v' given
 
-and mean_v = L_vv m_v, scale_tril_v = L_vv W_v, as ``UnwhitenedSets`` has them: C_vv += m_v_bar m_v'
+and mean_v = L_vv m_v, scale_tril_v = L_vv W_v, as ``Orthogonal`` has them: C_vv += m_v_bar m_v'
 + W_v_bar W_v'. P outputs share all but m, e and a given q(v).
 
 Equation 30 is SGPR on Z and O plus (log|B| - log|B_uu| - log|B_vv|) / 2. By Fischer's inequality it

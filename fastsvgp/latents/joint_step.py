@@ -6,7 +6,7 @@ N(m_l, S_l) in whitened coordinates, the expected log density has the second der
     G_kl = Lam_k diag(c_kl) Lam_l',    c_kl(n) = sum_j W_jk W_jl 2 b_j(n)
 
 between the means m_k and m_l. A step of each latent by its own G_ll is block Jacobi: it diverges
-where columns of W are nearly equal. As for the sets of SOLVE-GP (``posteriors.orthogonal_pass``),
+where columns of W are nearly equal. As for the sets of SOLVE-GP (``posteriors.natural``),
 the covariances move block by block and the means jointly: with step size g,
 
     R = g (I - G) + (1 - g) blockdiag(S_l^-1)
@@ -118,10 +118,9 @@ class JointPass(LatentPass):
         R, right = kernels.full((start, start), 0, like), kernels.empty((start, 1), like)
         for function, span in spans.items():
             number, p = self._places[function]
-            own = self._precision(number, p, step_size)
             work = self.passes[number].work
-            R[span, span] = precisions[number][p] = own
             Lam_a, _ = work.natural_sums()
+            R[span, span] = precisions[number][p] = work.natural_precision(p, step_size)
             right[span, 0] = step_size * (Lam_a[p] - work.means[p])
         for (k, other, *_), cross in zip(self._pairs, self._cross, strict=True):
             if k in spans:
@@ -134,13 +133,3 @@ class JointPass(LatentPass):
         for function, span in spans.items():
             number, p = self._places[function]
             means[number][p] = self.passes[number].work.means[p] + d[span]
-
-    def _precision(self, number, p, step_size):
-        """g (I - G_ll) + (1 - g) S_l^-1 of one latent function."""
-        work = self.passes[number].work
-        _, G = work.natural_sums()
-        precision = np.multiply(kernels.symmetrise(G[p]), -step_size)
-        precision.reshape(-1)[:: len(precision) + 1] += step_size
-        if step_size != 1:
-            precision += (1 - step_size) * kernels.cholesky_inverse(work.trils[p])
-        return precision

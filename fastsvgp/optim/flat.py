@@ -72,14 +72,14 @@ def free_paths(model, fixed=()):
 
     ``ValueError`` for a path that does not exist.
     """
-    treedef = records.treedef_of(model)
-    absent = tuple([i for i, value in enumerate(treedef.values(model)) if value is None])
-    return _free_paths(treedef, absent, as_names(fixed))
+    paths, _, values = records.flat(model)
+    absent = tuple([i for i, value in enumerate(values) if value is None])
+    return _free_paths(paths, absent, as_names(fixed))
 
 
 @functools.lru_cache(256)
-def _free_paths(treedef, absent, fixed):
-    paths = [path for i, path in enumerate(treedef.paths) if i not in absent]
+def _free_paths(paths, absent, fixed):
+    paths = [path for i, path in enumerate(paths) if i not in absent]
     check_paths("fixed", fixed, paths)
     return tuple(path for path in paths if not records.matches(path, fixed))
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, kernels
-from ..records import TreeDef, replaced, transforms, treedef_of
+from ..records import built, flat, leaves, replaced, transforms
 from ..runtime.deferred_checks import on_device
 from ..weight_space.bases.samples import SparseRows
 
@@ -17,14 +17,15 @@ _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 class Structure(NamedTuple):
     """Key of a ``Layout`` besides its settings: models of equal structure share one."""
 
-    treedef: TreeDef
+    paths: tuple[str, ...]
+    kinds: tuple[str, ...]
     leaves: tuple[Any, ...]
 
 
 def structure_of(model):
     """Return the ``Structure`` of a model: per leaf the shape, dtype and device, or the type."""
-    treedef = treedef_of(model)
-    return Structure(treedef, tuple(map(_described, treedef.values(model))))
+    paths, kinds, values = flat(model)
+    return Structure(paths, kinds, tuple(map(_described, values)))
 
 
 def _described(value):
@@ -53,11 +54,8 @@ class Layout:
 
     def __init__(self, model, paths, unconstrained=True, transform="softplus"):
         self.paths, self._transform = paths, transforms.named(transform)
-        self._treedef, free = treedef_of(model), set(paths)
-        found = zip(
-            self._treedef.paths, self._treedef.kinds, self._treedef.values(model), strict=True
-        )
-        found = [(i, *leaf) for i, leaf in enumerate(found) if leaf[0] in free]
+        self._all, free = flat(model)[0], set(paths)
+        found = [(i, *leaf) for i, leaf in enumerate(leaves(model)) if leaf[0] in free]
         self._leaves = tuple(_leaf(path, kind, value) for _, path, kind, value in found)
         self._numbers = tuple(i for i, *_ in found)  # of the free leaves among all leaves
         there = next((value for *_, value in found if on_device(value)), None)
@@ -132,14 +130,15 @@ class Layout:
             found = self._unpacked(vector, out)
         if out is not None:
             return out
-        if treedef_of(like) is not self._treedef:  # other records in fixed fields
+        names, _, values = flat(like)
+        if names != self._all:  # other records in fixed fields
             return replaced(
                 like, dict(zip((leaf.path for leaf in self._leaves), found, strict=True))
             )
-        values = list(self._treedef.values(like))
+        values = list(values)
         for i, value in zip(self._numbers, found, strict=True):
             values[i] = value
-        return self._treedef.built(values, like)
+        return built(like, values)
 
     def pullback(self, vector, grad):
         """Return the gradient for the vector, from that for the model at ``vector``."""
@@ -173,11 +172,10 @@ class Layout:
 
     def _values(self, tree):
         """Return the values of the free leaves, which a gradient may lack."""
-        treedef = treedef_of(tree)
-        values = treedef.values(tree)
-        if treedef is self._treedef:
+        paths, _, values = flat(tree)
+        if paths == self._all:
             return [values[i] for i in self._numbers]
-        named = dict(zip(treedef.paths, values, strict=True))
+        named = dict(zip(paths, values, strict=True))
         return [named.get(path) for path in self.paths]
 
     def _unpacked(self, vector, out):

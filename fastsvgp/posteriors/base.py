@@ -1,5 +1,6 @@
 """Base classes of posteriors: records of their parameters, and passes through a bound."""
 
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -249,6 +250,7 @@ class Posterior:
     """
 
     num_sets: ClassVar[int] = 1  # number of sets of inducing inputs: 2 for an ``InducingPair``
+    names: ClassVar[tuple[str, ...]] = ("",)  # of the sets; fields are named ``mean_u`` for "u"
     natural_fields: ClassVar[tuple[str, ...]] = ()  # fields that a natural step updates
     no_natural_step: ClassVar[str] = "it has no natural-gradient step"  # the reason, if so
     # whether ``fit`` takes natural steps by default
@@ -285,6 +287,15 @@ class Posterior:
         M = sum(shape[-1] for shape in fields if len(shape) == least)
         P = fields[0][0] if least > 1 else 1
         return [("real", (P, M)), ("tril", (P, M, M))]
+
+    def spans(self, M):
+        """Return ``(name, slice)`` of each set in the stack of all M inducing variables."""
+        sizes = self.set_sizes(M)
+        ends = accumulate(sizes)
+        return [
+            (name, slice(end - size, end))
+            for name, size, end in zip(self.names, sizes, ends, strict=True)
+        ]
 
     def start(self, Kuu, jitter, columns=0, need=(), **more) -> Pass:
         """Begin a pass from Kuu (M, M); other arguments as for ``start_from``."""

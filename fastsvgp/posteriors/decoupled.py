@@ -38,12 +38,11 @@ from .base import (
     wanted,
 )
 from .marginal import Marginal
-from .orthogonal import UnwhitenedSets
-from .orthogonal_pass import NaturalStackedPass
+from .orthogonal import OrthogonalSets
 
 
 @record
-class Decoupled(UnwhitenedSets):
+class Decoupled(OrthogonalSets):
     """q(u) N(v | mean_v, C_vv) with v = f(O) - E[f(O) | u], for ``inducing=InducingPair(Z, O)``.
 
     Parameters
@@ -72,33 +71,71 @@ class Decoupled(UnwhitenedSets):
 
     natural_fields = ("mean_u", "scale_tril_u", "mean_v")
 
-    def start_from(self, prior, columns=0, need=()):
-        return (NaturalStackedPass if "natural_step" in need else DecoupledPass)(
-            self, prior, columns, need
-        )
+    unwhitens = True
+    sums_variances = False
 
-    def whitened(self, name, L):
+    def start_from(self, prior, columns=0, need=()):
+        if "natural_step" in need:
+            return super().start_from(prior, columns, need)
+        return DecoupledPass(self, prior, columns, need)
+
+    def whitened(self, L, name):
         if name == "u":
-            return super().whitened(name, L)
+            return super().whitened(L, name)
         mean = solve_vectors(L, self.mean_v)
         return mean, identities(mean)
 
-    def unwhitened(self, name, L, mean, tril):
-        if name == "u":
-            return super().unwhitened(name, L, mean, tril)
-        return {"mean_v": kernels.multiply_triangular(L, mean[..., None])[..., 0]}
+
+class ShiftedPass(Pass):
+    """A pass of the first inducing variables of a stack, with the mean function Kuf' e.
+
+    e : (P, M), for the whole stack; Kuf_a : (P, M), the sum of Kuf a, which gives its cotangent
+    """
+
+    def __init__(self, work, e):
+        self.work, self.e, self.Kuf_a = work, e, np.zeros_like(e)
+        self.first = slice(0, len(work.L))
+
+    @property
+    def clamped(self):
+        return self.work.clamped
+
+    def project(self, Kuf, kff):
+        f, rows = self.work.project(np.ascontiguousarray(Kuf[self.first], like=Kuf), kff)
+        return Projection(Marginals(self._shifted(f.mean, Kuf), f.var), (Kuf, rows))
+
+    def joint(self, Kuf, Kff):
+        f = self.work.joint(np.ascontiguousarray(Kuf[self.first], like=Kuf), Kff)
+        return Joint(self._shifted(f.mean, Kuf), f.cov)
+
+    def _shifted(self, mean, Kuf):
+        return mean + kernels.matmul(self.e, Kuf).reshape(mean.shape)
+
+    def pull(self, rows, f_bar):
+        Kuf, rows = rows
+        a = f_bar.mean.reshape(len(self.e), Kuf.shape[1])
+        self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
+        first = self.work.pull(rows, f_bar)
+        if first is None:
+            return None
+        if len(first) == len(Kuf):
+            for e, of_mean in zip(self.e, a, strict=True):
+                kernels.add_outer(first, e, of_mean)
+            return first
+        Kuf_bar = kernels.matmul(self.e, a, transpose_a=True)
+        Kuf_bar[self.first] += first
+        return Kuf_bar
 
 
-class DecoupledPass(Pass):
+class DecoupledPass(ShiftedPass):
     """The pass of ``Marginal`` on Z, plus the terms of O.
 
-    L : (M, M), of the stack; m_v : (P, M2); e : (P, M); u, v : the sets as slices of the stack
+    L : (M, M), of the stack; m_v : (P, M2); u, v : the sets as slices of the stack
     """
 
     def __init__(self, q, prior, columns, need):
-        self.q, self.need, self.L, self.batch = q, need, prior.L, q.mean_u.shape[:-1]
-        M, (size, _) = len(self.L), q.set_sizes(len(self.L))
-        self.u, self.v = slice(0, size), slice(size, M)
+        self.q, self.need, self.L = q, need, prior.L
+        (_, self.u), (_, self.v) = q.spans(len(self.L))
         on_Z = PriorFactor(_block(prior.Kuu, self.u), prior.jitter)
         on_Z.L, self.L_v = _block(self.L, self.u), _block(self.L, self.v)
         own = {
@@ -106,43 +143,17 @@ class DecoupledPass(Pass):
             "posterior.scale_tril_u": "posterior.scale_tril",
         }
         names = tuple(own.get(name, name) for name in need if name != "posterior.mean_v")
-        self.on_Z = Marginal(q.mean_u, q.scale_tril_u).start_from(on_Z, columns, names)
-        self.m_v = solve_vectors(self.L_v, q.mean_v.reshape(-1, M - size))
-        padded = np.zeros((len(self.m_v), M), self.L.dtype, like=self.L)
+        self.m_v = solve_vectors(self.L_v, q.mean_v.reshape(-1, len(self.L_v)))
+        padded = np.zeros((len(self.m_v), len(self.L)), self.L.dtype, like=self.L)
         padded[:, self.v] = self.m_v
-        self.e, self.Kuf_a = solve_vectors(self.L, padded, transpose=True), np.zeros_like(padded)
-
-    @property
-    def clamped(self):
-        return self.on_Z.clamped
-
-    def project(self, Kuf, kff):
-        f, rows = self.on_Z.project(np.ascontiguousarray(Kuf[self.u], like=Kuf), kff)
-        return Projection(
-            Marginals(f.mean + kernels.matmul(self.e, Kuf).reshape(f.mean.shape), f.var),
-            (Kuf, rows),
-        )
-
-    def joint(self, Kuf, Kff):
-        f = self.on_Z.joint(np.ascontiguousarray(Kuf[self.u], like=Kuf), Kff)
-        return Joint(f.mean + kernels.matmul(self.e, Kuf).reshape(f.mean.shape), f.cov)
+        work = Marginal(q.mean_u, q.scale_tril_u).start_from(on_Z, columns, names)
+        super().__init__(work, solve_vectors(self.L, padded, transpose=True))
 
     def kl(self):
-        return self.on_Z.kl() + 0.5 * np.sum(np.square(self.m_v, dtype=float))
-
-    def pull(self, rows, f_bar):
-        Kuf, rows = rows
-        a = f_bar.mean.reshape(len(self.e), Kuf.shape[1])
-        self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        of_Z = self.on_Z.pull(rows, f_bar)
-        if of_Z is None:
-            return None
-        Kuf_bar = kernels.matmul(self.e, a, transpose_a=True)
-        Kuf_bar[self.u] += of_Z
-        return Kuf_bar
+        return self.work.kl() + 0.5 * np.sum(np.square(self.m_v, dtype=float))
 
     def finish(self, kl_bar):
-        of_u, of_Z = self.on_Z.finish(kl_bar)
+        of_u, of_Z = self.work.finish(kl_bar)
         mean_v_bar = Kuu_bar = None
         beta = solve_vectors(self.L, self.Kuf_a)
         if wanted(self.need, "mean_v"):

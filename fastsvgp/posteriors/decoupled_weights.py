@@ -14,7 +14,6 @@ from ..records.typed import Array
 from ..runtime import deferred_checks
 from .base import identities
 from .orthogonal import OrthogonalSets
-from .orthogonal_pass import stacked_pass
 
 
 @record
@@ -66,6 +65,7 @@ class DecoupledWeights(OrthogonalSets):
 
     natural_fields = ("mean_u", "scale_tril_u")
     random_quantities = ("sampled",)
+    sums_variances = False
 
     def fields_of(self, name):
         return super().fields_of(name) if name == "u" else ("weights_v",)
@@ -76,20 +76,20 @@ class DecoupledWeights(OrthogonalSets):
                 "`sampled` avoids computing all columns of K_vv, but blocks already hold them;"
                 " leave it out"
             )
-        return stacked_pass(self, prior, columns, need)
+        return super().start_from(prior, columns, need)
 
-    def whitened(self, name, L):
+    def whitened(self, L, name):
         if name == "u":
-            return super().whitened(name, L)
+            return super().whitened(L, name)
         mean = kernels.multiply_triangular(L, self.weights_v[..., None], transpose=True)[..., 0]
         return mean, identities(mean)
 
-    def whitened_vjp(self, one, L, C):
+    def whitened_vjp(self, one, mean_bar, L, C):
         if one.name == "u":
-            return super().whitened_vjp(one, L, C)
+            return super().whitened_vjp(one, mean_bar, L, C)
         if C is not None:
-            C[one.at, one.at] -= kernels.tril_product(one.means.T, one.mean_bar.T)
-        return kernels.multiply_triangular(L, one.mean_bar[..., None])[..., 0], one.tril_bar
+            C -= kernels.tril_product(one.means.T, mean_bar.T)
+        return kernels.multiply_triangular(L, mean_bar[..., None])[..., 0], None
 
     def draw(self, name, value, M, dtype, rng):
         """``sampled``: indices (S,) of columns of K_vv, on the host.

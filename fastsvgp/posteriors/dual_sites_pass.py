@@ -62,6 +62,7 @@ from .. import check, kernels
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import replace
 from .base import Bars, add_to_diagonals, gradient, wanted
+from .natural import natural_precision
 from .whitening import GramWhitenedPass, LongWhitenedPass
 
 
@@ -104,7 +105,7 @@ class SitesMixin:
 
     concave = True  # for all pulled rows b <= 0: a step of at most 1 keeps B positive definite
 
-    def _whitened(self):
+    def _whitened(self, name, at):
         self.t, inverses, means = factors(self.q, self.L)
         return means.reshape(self.q.lambda1.shape), inverses
 
@@ -135,7 +136,7 @@ class SitesMixin:
         if not (self.concave and r <= 1):
             B, _ = q.precision(self.L)
             # raises if the new B is not positive definite
-            kernels.cholesky(add_to_diagonals((1 - r) * B - r * G, r), overwrite_a=True)
+            kernels.cholesky(natural_precision(G, r, [(slice(None), B)]), overwrite_a=True)
         t = r * (self.Lam_a - kernels.matmul(G, self.means[..., None])[..., 0])
         change = q.from_whitened(self.L, -r * G, t)
         M = len(self.L)

@@ -1,9 +1,21 @@
-"""Base of the posteriors with a mean and a lower factor, and the choice of their pass."""
+"""Bases of the posteriors with a mean and a lower factor per set, and the choice of their pass."""
 
+import functools
 from typing import ClassVar
 
+import numpy as np
+
+from .. import kernels
 from ..records import record, replace
-from .base import SUMS, Posterior, check_vector_and_matrix, wanted
+from .base import (
+    SUMS,
+    Posterior,
+    check_vector_and_matrix,
+    gaussian_draws,
+    path_weights_of_whitened,
+    solve_vectors,
+    wanted,
+)
 from .whitening import (
     BatchWhitenedPass,
     GramWhitenedPass,
@@ -19,25 +31,30 @@ MANY = 4
 
 
 @record
-class GaussianFactor(Posterior):
-    """Base of posteriors with a mean and a lower factor; whitening can involve L = chol(Kuu)."""
+class GaussianSets(Posterior):
+    """Base of posteriors with a mean and a lower factor for each set of inducing variables.
 
-    natural_fields = ("mean", "scale_tril")
+    The sets are independent. Set s is whitened by its block of L = chol(Kuu), Kuu that of the
+    stack: m_s' = L_ss^-1 m_s, W_s' = L_ss^-1 W_s.
+    """
+
+    unwhitens: ClassVar[bool] = False  # whether the fields are moments of u itself, not whitened
     starts_at_prior = True
     sums_variances = True
-    whitening_is_fixed: ClassVar[bool] = True  # the whitened parameters do not depend on L
 
-    def check_size(self, M):
-        return check_vector_and_matrix(self, M)
+    def fields_of(self, name):
+        """Names of the fields of one set: the mean, and the factor if there is one."""
+        return _fields_of(type(self), name)
 
     def start_from(self, prior, columns=0, need=()):
         """Begin a pass in the form that is fastest for what will be pulled."""
-        size, needs_Kuf = self.mean.size, wanted(need, "Kuf", "blocks")
-        summed = SUMS in need and sums_pay(prior.Kuu, columns)
-        many = 2 if summed else MANY
-        if needs_Kuf and SmallWhitenedPass.suits(self, prior, columns):
+        M, needs_Kuf = len(prior.Kuu), wanted(need, "Kuf", "blocks")
+        shape = np.shape(getattr(self, self.fields_of(self.names[0])[0]))
+        size = M * (shape[0] if len(shape) == 2 else 1)
+        many = 2 if SUMS in need and sums_pay(prior.Kuu, columns) else MANY
+        if needs_Kuf and SmallWhitenedPass.suits(self, prior, size, columns):
             form = SmallWhitenedPass
-        elif needs_Kuf and columns > LONG_FROM * size and size < many * self.mean.shape[-1]:
+        elif needs_Kuf and columns > LONG_FROM * size and size < many * M:
             form = LongWhitenedPass
         elif "natural_step" in need or 2 * columns > 3 * size:
             form = GramWhitenedPass
@@ -45,14 +62,61 @@ class GaussianFactor(Posterior):
             form = BatchWhitenedPass
         return form(self, prior, columns, need)
 
-    def whitened(self, L):
-        """``(m', W')`` (..., M), (..., M, M) of v = L^-1 u."""
-        return self.mean, self.scale_tril
+    def path_weights(self, prior, values, normal):
+        """L^-T (m' + W' h - L^-1 u0), h standard normal, on the stack of the sets."""
+        L, draws = prior.L, []
+        for name, at in self.spans(len(L)):
+            mean, tril = self.whitened(np.ascontiguousarray(L[at, at], like=L), name)
+            draws.append(gaussian_draws(mean, tril, values.shape[-1], normal))
+        return path_weights_of_whitened(L, np.concatenate(draws, axis=1), values)
 
-    def whitened_vjp(self, work, mean_bar, tril_bar, C):
-        """Cotangents of the fields from m'_bar, W'_bar; adds those of L to C unless C is None."""
-        return mean_bar, tril_bar
+    def whitened(self, L, name=""):
+        """``(m', W')`` (..., M), (..., M, M) of one set; L is its diagonal block of the factor."""
+        of_mean, of_tril = self.fields_of(name)
+        mean, tril = getattr(self, of_mean), getattr(self, of_tril)
+        if not self.unwhitens:
+            return mean, tril
+        return solve_vectors(L, mean), kernels.solve_tril(L, tril)
 
-    def unwhitened(self, L, mean, tril):
-        """The posterior with these ``whitened`` parameters. Overwrites ``tril``."""
-        return replace(self, mean=mean, scale_tril=tril)
+    def whitened_vjp(self, one, mean_bar, L, C):
+        """Cotangents of the fields of one set, from those of its whitened parameters.
+
+        Adds the contribution of L to its block C unless C is None. With ' for whitened parameters,
+
+            m_bar = L^-T m'_bar,    W_bar = tril(L^-T W'_bar),    C += m'_bar m'^T + W'_bar W'^T
+        """
+        tril_bar = one.tril_bar
+        if not self.unwhitens:
+            return mean_bar, tril_bar
+        if C is not None:
+            kernels.tril_product(mean_bar.T, one.means.T, out=C, add=True)
+            for W_bar, W in zip(tril_bar, one.trils, strict=True):
+                kernels.tril_product(W_bar, W, out=C, add=True, lower=True)
+        if one.needs_tril:
+            tril_bar = kernels.solve_tril(L, tril_bar, transpose=True, overwrite_w=True)
+        return solve_vectors(L, mean_bar, transpose=True), tril_bar
+
+    def unwhitened(self, L, mean, tril, name=""):
+        """The posterior with these ``whitened`` parameters of a set. Overwrites ``tril``."""
+        of_mean, *of_tril = self.fields_of(name)
+        if self.unwhitens:
+            mean = kernels.multiply_triangular(L, mean[..., None])[..., 0]
+            if of_tril:
+                tril = kernels.tril_multiply(L, tril, overwrite_b=True, lower=True)
+        return replace(self, **{of_mean: mean}, **dict.fromkeys(of_tril, tril))
+
+
+@functools.cache
+def _fields_of(kind, name):
+    end = f"_{name}" if name else ""
+    return tuple(f for f in (f"mean{end}", f"scale_tril{end}") if f in kind._field_names)
+
+
+@record
+class GaussianFactor(GaussianSets):
+    """Base of posteriors with a mean and a lower factor of one set."""
+
+    natural_fields = ("mean", "scale_tril")
+
+    def check_size(self, M):
+        return check_vector_and_matrix(self, M)

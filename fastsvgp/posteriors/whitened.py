@@ -4,7 +4,6 @@ from typing import ClassVar
 
 from ..records import leaf, record
 from ..records.typed import Array
-from .base import gaussian_draws, path_weights_of_whitened
 from .gaussian_factor import GaussianFactor
 
 
@@ -36,8 +35,3 @@ class Whitened(GaussianFactor):
     scale_tril: Array = leaf("tril")
 
     kl_depends_on_Kuu: ClassVar[bool] = False
-
-    def path_weights(self, prior, values, normal):
-        """L^-T (m + W h - L^-1 u0), h standard normal."""
-        draws = gaussian_draws(self.mean, self.scale_tril, values.shape[-1], normal)
-        return path_weights_of_whitened(prior.L, draws, values)

@@ -13,6 +13,8 @@ from .decorator import (
     static as static,
 )
 from .tree import (
+    built as built,
+    flat as flat,
     leaves as leaves,
     matches as matches,
     missing as missing,
@@ -23,8 +25,4 @@ from .tree import (
     restricted as restricted,
     total as total,
     tree_map as tree_map,
-)
-from .treedef import (
-    TreeDef as TreeDef,
-    treedef_of as treedef_of,
 )

@@ -7,7 +7,7 @@ and holds ``None`` for fields that were not requested.
 """
 
 import dataclasses
-from operator import attrgetter
+import weakref
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
@@ -21,6 +21,9 @@ T = TypeVar("T")
 # the records that files can hold, by module and name
 REGISTRY: dict[tuple[str, str], type] = {}
 _TYPES: set[type] = set()
+# By the identity of a record: a weak reference to it, and its leaves (``tree.flat``). They are kept
+# beside the record, not in it: copies, files and ``vars`` see its fields alone.
+KEPT: dict[int, tuple[weakref.ref, tuple]] = {}
 _SEVERAL = frozenset((list, tuple))
 
 
@@ -159,12 +162,13 @@ def private_record(cls: type[T]) -> type[T]:
     fields = dataclasses.fields(kind)
     kind._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in fields)
     kind._field_names = frozenset(name for name, _ in kind._record_fields)
-    # fields that can hold records
-    kind._branches = tuple(name for name, of in kind._record_fields if of in ("record", "tuple"))
-    kind._tuple_fields = frozenset(name for name, of in kind._record_fields if of == "tuple")
-    # attrgetter returns a tuple for two names or more
-    kind._held = attrgetter(*kind._branches, "__class__")
+    kind._leaf_fields = tuple(pair for pair in kind._record_fields if pair[1] != "static")
+    kind._leaf_names = tuple(name for name, _ in kind._leaf_fields)
+    kind._leaf_kinds = tuple(of for _, of in kind._leaf_fields)
     kind._optional_fields = frozenset(f.name for f in fields if f.default is None)
+    branches = [name for name, of in kind._leaf_fields if of in ("record", "tuple")]
+    kind._only_leaves = not branches
+    kind._spared = kind._optional_fields.intersection(branches)  # no leaf if None
     _TYPES.add(kind)
     return kind
 
@@ -177,6 +181,7 @@ def _then_arrays(own):
     def both(self):
         own(self)
         _arrays_of_lists(self)
+        KEPT.pop(id(self), None)  # of an unfinished record
 
     return both
 
@@ -201,7 +206,7 @@ def is_record(x):
 
 def is_parts(value):
     """Whether ``value`` is a tuple of records; any other tuple holds numbers, as a list does."""
-    return isinstance(value, tuple) and all(type(part) in _TYPES for part in value)
+    return isinstance(value, tuple) and _TYPES.issuperset(map(type, value))
 
 
 def _repr(self):

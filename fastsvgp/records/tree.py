@@ -1,16 +1,105 @@
-"""Records as trees: iterate over leaves, and make copies with other leaves."""
+"""Records as flat lists of leaves: read them, and make copies with other leaves."""
 
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Mapping
+from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from ..errors import no_option, suggested_fields
-from .decorator import _TYPES, is_parts, is_record, with_fields
-from .treedef import KNOWN, treedef_of
+from .decorator import _TYPES, KEPT, is_parts, is_record, with_fields
 from .typed import Record, RecordT
+
+KNOWN = 1024  # structures in a cache
+NONE = type(None)
+
+
+def flat(tree: Record) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...]]:
+    """Return the dotted paths, the kinds and the values of all leaves, as in ``leaves``.
+
+    They are found once per record that holds others, since records are immutable. Records with the
+    same paths and kinds have the same structure.
+
+    Examples
+    --------
+    >>> flat(fs.RBF(2.0, 1.0))
+    (('variance', 'lengthscales'), ('positive', 'positive'), (2.0, 1.0))
+    """
+    known = KEPT.get(id(tree))
+    if known is not None and known[0]() is tree:
+        return known[1]
+    kind: Any = type(tree)
+    held = tuple(map(getattr, repeat(tree), kind._leaf_names))
+    if kind._only_leaves:
+        return kind._leaf_names, kind._leaf_kinds, held
+    classes = kind, *map(type, held)
+    structure = _STRUCTURES.get(classes)
+    if structure:
+        paths, kinds, read = structure
+        found = paths, kinds, read(tree)[2:]
+    else:
+        found = _flattened(kind, held)
+        if structure is None:
+            _learn(classes, held, *found)
+    # the entry goes with its record
+    KEPT[id(tree)] = weakref.ref(tree, functools.partial(KEPT.pop, id(tree))), found
+    return found
+
+
+# Paths, kinds and a function that reads the values, by the class of a record and the classes of
+# what it holds; empty if these do not determine the leaves.
+_STRUCTURES: dict[tuple[type, ...], tuple] = {}
+
+
+def _learn(classes, held, paths, kinds, _):
+    if len(_STRUCTURES) >= KNOWN:
+        _STRUCTURES.clear()
+    more = any(
+        not value._only_leaves if type(value) in _TYPES else isinstance(value, tuple)
+        for value in held
+    )
+    # two names more, since for one name ``attrgetter`` returns no tuple
+    read = attrgetter("__class__", "__class__", *paths)
+    _STRUCTURES[classes] = () if more else (paths, kinds, read)
+
+
+def _numbered(name, parts):
+    return [(f"{name}.{i}", part) for i, part in enumerate(parts)]
+
+
+def _flattened(kind, held):
+    paths: list[str] = []
+    kinds: list[str] = []
+    found: list[Any] = []
+    for (name, of), value in zip(kind._leaf_fields, held, strict=True):
+        if value is None and name in kind._spared:
+            continue
+        several = isinstance(value, tuple) and _is_several(of, value)
+        for path, part in _numbered(name, value) if several else ((name, value),):
+            if of == "record" and type(part) in _TYPES:
+                below, kinds_below, values = flat(part)
+                paths += _joined(path, below)
+                kinds += kinds_below
+                found += values
+            else:
+                paths.append(path)
+                kinds.append("real" if of in ("record", "tuple") else of)
+                found.append(part)
+    return tuple(paths), tuple(kinds), tuple(found)
+
+
+def _is_several(kind, value):
+    """Whether the tuple in a field holds leaves or records; another one is a leaf itself."""
+    return kind == "tuple" or kind == "record" and is_parts(value)
+
+
+@functools.lru_cache(KNOWN)  # then equal structures share their texts, and comparing them is fast
+def _joined(path, below):
+    return tuple(f"{path}.{one}" for one in below)
 
 
 def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
@@ -35,24 +124,44 @@ def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
     >>> [path for path, kind, value in fs.leaves(model)][:4]
     ['covariance.variance', 'covariance.lengthscales', 'inducing', 'posterior.mean']
     """
-    treedef = treedef_of(tree)
-    paths = [prefix + path for path in treedef.paths] if prefix else treedef.paths
-    return zip(paths, treedef.kinds, treedef.values(tree), strict=True)
+    paths, kinds, values = flat(tree)
+    return zip([prefix + path for path in paths] if prefix else paths, kinds, values, strict=True)
 
 
 def missing(tree, prefix=""):
     """Yield the dotted paths of ``None`` leaves, except in fields whose default is ``None``."""
-    for name, kind in tree._record_fields:
+    for name, kind in tree._leaf_fields:
         value = getattr(tree, name)
-        if is_record(value):
-            yield from missing(value, f"{prefix}{name}.")
-        elif kind == "record" and is_parts(value):
-            for i, part in enumerate(value):
-                yield from missing(part, f"{prefix}{name}.{i}.")
-        elif kind == "tuple" and isinstance(value, tuple):
-            yield from (f"{prefix}{name}.{i}" for i, part in enumerate(value) if part is None)
-        elif value is None and kind != "static" and name not in tree._optional_fields:
-            yield prefix + name
+        several = isinstance(value, tuple) and _is_several(kind, value)
+        for path, part in _numbered(prefix + name, value) if several else [(prefix + name, value)]:
+            if type(part) in _TYPES:
+                yield from missing(part, path + ".")
+            elif part is None and (several or name not in tree._optional_fields):
+                yield path
+
+
+def built(tree, values):
+    """Return a copy of a record with these leaves, in the order of ``flat``."""
+    return _built(tree, iter(values))
+
+
+def _built(tree, values):
+    if tree._only_leaves:
+        return with_fields(tree, dict(zip(tree._leaf_names, values, strict=False)))
+    fields = {}
+    for name, kind in tree._leaf_fields:
+        value = getattr(tree, name)
+        if value is None and name in tree._spared:
+            continue
+        if kind == "record" and type(value) in _TYPES:
+            fields[name] = _built(value, values)
+        elif isinstance(value, tuple) and _is_several(kind, value):
+            fields[name] = tuple(
+                [_built(part, values) if kind == "record" else next(values) for part in value]
+            )
+        else:
+            fields[name] = next(values)
+    return with_fields(tree, fields)
 
 
 def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
@@ -76,43 +185,30 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
     >>> fs.tree_map(lambda a, b: a + 0.5 * b, gaussian, fs.Gaussian(variance=0.2))
     Gaussian(variance=0.2)
     """
-    fields = dict(tree.__dict__)
-    given: Any = tree
-    for name, kind in given._record_fields:
-        value = fields[name]
-        if kind == "static" or value is None:
-            continue
-        if not others and not isinstance(value, tuple):
-            fields[name] = tree_map(f, value) if type(value) in _TYPES else f(value)
-            continue
-        rest = [getattr(other, name) for other in others]
-        if kind == "tuple" and isinstance(value, tuple):
-            fields[name] = _mapped_each(f, value, rest)
-        else:
-            fields[name] = _mapped(f, value, rest)
-    # skip __init__: a frozen dataclass sets each field with a slow call
+    # skip __init__ and __post_init__: what ``f`` returns is nobody's argument
     new = object.__new__(type(tree))
-    new.__dict__.update(fields)
+    fields = new.__dict__
+    fields.update(tree.__dict__)
+    given: Any = tree
+    for name, kind in given._leaf_fields:
+        value = fields[name]
+        if value is None:
+            continue
+        rest = [getattr(other, name) for other in others] if others else ()
+        if NONE in map(type, rest):
+            fields[name] = None
+        elif isinstance(value, tuple) and _is_several(kind, value):
+            fields[name] = tuple([_mapped(f, *each) for each in zip(value, *rest, strict=True)])
+        else:
+            fields[name] = tree_map(f, value, *rest) if type(value) in _TYPES else f(value, *rest)
     return new
 
 
-def _mapped_each(f, values, rest):
-    """Apply ``f`` to each leaf of a tuple."""
-    if any(one is None for one in rest):
+def _mapped(f, *values):
+    """Apply ``f`` to an entry of a tuple."""
+    if NONE in map(type, values):
         return None
-    of_each = zip(values, *rest, strict=True)
-    return tuple(None if any(v is None for v in each) else f(*each) for each in of_each)
-
-
-def _mapped(f, value, rest):
-    for one in rest:
-        if one is None:
-            return None
-    if type(value) in _TYPES:
-        return tree_map(f, value, *rest)
-    if isinstance(value, tuple) and is_parts(value):
-        return tuple(tree_map(f, part, *(r[i] for r in rest)) for i, part in enumerate(value))
-    return f(value, *rest)
+    return tree_map(f, *values) if type(values[0]) in _TYPES else f(*values)
 
 
 def total(gradients):
@@ -173,9 +269,7 @@ def replaced(tree: RecordT, values: Mapping[str, Any]) -> RecordT:
     >>> replaced(fs.RBF(2.0, 1.0), {"lengthscales": 3.0})
     RBF(variance=2.0, lengthscales=3.0)
     """
-    treedef = treedef_of(tree)
-    found = zip(treedef.paths, treedef.values(tree), strict=True)
-    return treedef.built([values.get(path, value) for path, value in found], tree)
+    return built(tree, [values.get(path, value) for path, _, value in leaves(tree)])
 
 
 def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
@@ -215,7 +309,7 @@ def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
     except LookupError:
         raise ValueError(
             f"replace_at: `path` {path!r:.80} is not a field of this {type(tree).__name__};"
-            f" {suggested_fields(path, treedef_of(tree).paths)}"
+            f" {suggested_fields(path, flat(tree)[0])}"
         ) from None
 
 
@@ -273,19 +367,17 @@ def restricted(tree, names):
     >>> restricted(fs.RBF(2.0, 1.0), ("variance",))
     RBF(variance=2.0, lengthscales=None)
     """
-    fields, paths = _outside(treedef_of(tree), type(tree), tuple(names))
+    fields, paths = _outside(flat(tree)[0], type(tree), tuple(names))
     others = [name for name in fields if getattr(tree, name) is not None]
     if others:
         tree = with_fields(tree, dict.fromkeys(others))
-    for path in paths:
-        tree = replace_at(tree, path, None)
-    return tree
+    return replaced(tree, dict.fromkeys(paths)) if paths else tree
 
 
 @functools.lru_cache(KNOWN)
-def _outside(treedef, kind, names):
+def _outside(paths, kind, names):
     """Return the fields outside ``names``, and the paths of leaves outside them in other fields."""
     roots = {name.partition(".")[0] for name in names}
     fields = [name for name, of in kind._record_fields if of != "static" and name not in roots]
-    below = [path for path in treedef.paths if path.partition(".")[0] in roots]
+    below = [path for path in paths if path.partition(".")[0] in roots]
     return fields, [path for path in below if not matches(path, names)]

@@ -12,7 +12,7 @@ from support.posterior_problems import JITTER, bars_of, through
 
 import fastsvgp as fs
 from fastsvgp.kernels.cpu import triangular
-from fastsvgp.posteriors import orthogonal_pass as ours
+from fastsvgp.posteriors import whitening
 from fastsvgp.posteriors.orthogonal import OrthogonalSets
 
 SHAPES = [
@@ -130,17 +130,19 @@ def test_chunks_add_up_and_only_needed_parts_are_computed(rng, monkeypatch, kind
 @pytest.mark.parametrize(
     "kind", [fs.WhitenedOrthogonal, fs.Orthogonal], ids=lambda kind: kind.__name__
 )
-def test_both_forms_agree(rng, kind, need):
-    """The long form, in chunks too, equals the batch form.
+@pytest.mark.parametrize("P", [None, 2])
+def test_all_forms_agree(rng, kind, need, P):
+    """The Gram form, and the long form, in chunks too, equal the batch form.
 
-    It is used for long batches whose blocks are needed.
+    They are used for long batches, the long form if blocks are needed.
     """
-    q, blocks = problem(rng, kind, 12, 7, 60)
-    results = []
+    q, blocks = problem(rng, kind, 12, 7, 60, P)
+    results, size = [], 19 * (P or 1)
     for columns, form, runs in (
-        (60, ours.LongStackedPass, (slice(0, 60),)),
-        (0, ours.StackedPass, (slice(0, 60),)),
-        (60, ours.LongStackedPass, (slice(0, 25), slice(25, 25), slice(25, 60))),
+        (0, whitening.BatchWhitenedPass, (slice(0, 60),)),
+        (4 * size, whitening.GramWhitenedPass, (slice(0, 60),)),
+        (4 * size + 1, whitening.LongWhitenedPass, (slice(0, 60),)),
+        (4 * size + 1, whitening.LongWhitenedPass, (slice(0, 25), slice(25, 25), slice(25, 60))),
     ):
         work, f, Kuf_bars = q.start(blocks.Kuu, JITTER, columns, need), [], []
         assert type(work) is form
@@ -149,18 +151,21 @@ def test_both_forms_agree(rng, kind, need):
             f += [one.mean, one.var]
             Kuf_bars.append(work.pull(rows, bars_of(one)))
         kl, bars = work.kl(), work.finish(-0.7)
-        found = [np.concatenate(f[::2]), np.concatenate(f[1::2]), np.hstack(Kuf_bars), kl, bars.Kuu]
+        found = [
+            np.concatenate(f[::2], axis=-1),
+            np.concatenate(f[1::2], axis=-1),
+            np.hstack(Kuf_bars),
+            kl,
+            bars.Kuu,
+        ]
         results.append([*found, *(bar for _, _, bar in fs.leaves(bars.posterior))])
     for others in zip(*results, strict=True):
         for other in others[1:]:
             assert (other is None) == (others[0] is None)
             if other is not None:
                 np.testing.assert_allclose(other, others[0], rtol=1e-9, atol=1e-10)
-    assert type(q.start(blocks.Kuu, JITTER, 1000, ("posterior",))) is ours.StackedPass
-    assert (
-        type(problem(rng, kind, 5, 3, 1, 2)[0].start(blocks.Kuu[:8, :8], JITTER, 1000, need))
-        is ours.StackedPass
-    )
+    work = q.start(blocks.Kuu, JITTER, 1000, ("posterior",))
+    assert type(work) is whitening.GramWhitenedPass
 
 
 @pytest.mark.parametrize("P", [None, 3])

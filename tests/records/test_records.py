@@ -1,7 +1,10 @@
 """Records: leaves, maps, changes of one leaf, copies, and how they are shown."""
 
 import copy
+import gc
+import pathlib
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,10 @@ from support.record_files import model
 
 import fastsvgp as fs
 from fastsvgp import records
-from fastsvgp.records import treedef_of
+from fastsvgp.records import built, flat, replaced
+from fastsvgp.records.decorator import KEPT
+
+PACKAGE = str(pathlib.Path(fs.__file__).parent)
 
 
 def test_leaves_name_every_number_in_order():
@@ -124,7 +130,89 @@ def test_a_record_in_the_place_of_a_number_is_no_number():
     assert [path for path, _, _ in fs.leaves(model)] == ["variance", "lengthscales"]
 
 
-def test_a_tree_definition_is_pickled_as_the_one_that_there_is():
-    definition = treedef_of(model())
-    assert pickle.loads(pickle.dumps(definition)) is definition
-    assert copy.deepcopy(definition) is definition
+def test_leaves_are_found_once_and_kept_apart_from_the_record():
+    here = model()
+    before = dict(vars(here)), len(pickle.dumps(here))
+    assert flat(here) is flat(here)
+    assert vars(here) == before[0] and len(pickle.dumps(here)) == before[1]
+    for copied in (copy.copy(here), copy.deepcopy(here), pickle.loads(pickle.dumps(here))):
+        assert vars(copied).keys() == vars(here).keys()
+        assert flat(copied)[:2] == flat(here)[:2]
+    assert id(here) in KEPT
+    key = id(here)
+    del here, before
+    gc.collect()
+    assert key not in KEPT
+
+
+def test_a_changed_record_has_leaves_of_its_own():
+    here = model()
+    flat(here)
+    moved = fs.tree_map(lambda value: value + 1, here)
+    for changed in (
+        fs.replace(here, mean=fs.ConstantMean(3.0)),
+        fs.replace_at(here, "mean.value", 3.0),
+        replaced(here, {"mean.value": 3.0}),
+        built(here, [*flat(here)[2][:-1], 3.0]),
+        copy.replace(here, mean=fs.ConstantMean(3.0)) if hasattr(copy, "replace") else moved,
+    ):
+        paths, kinds, values = flat(changed)
+        assert paths == flat(here)[0] and kinds == flat(here)[1]
+        assert values[-1] == changed.mean.value != here.mean.value
+    fewer = fs.replace(here, mean=None)
+    assert flat(fewer)[0] == flat(here)[0][:-1]
+
+
+def test_leaves_read_while_a_record_is_made_are_those_of_the_finished_one():
+    @records.record
+    class Halved:
+        width: Any = records.leaf("positive")
+        inner: Any = None
+
+        def __post_init__(self):
+            (width,) = (value for path, _, value in fs.leaves(self) if path == "width")
+            object.__setattr__(self, "width", 0.5 * np.asarray(width))
+
+    assert [*fs.leaves(Halved(4.0))] == [("width", "positive", 2.0)]
+
+
+def test_structures_that_share_their_classes():
+    """Empty optional fields, tuples and parts change the paths, not the classes of a model."""
+    inducing, likelihood = np.zeros((2, 1)), fs.Gaussian(0.1)
+
+    def paths(covariance):
+        return flat(fs.SVGP(covariance, inducing, None, likelihood))[0]
+
+    two, three = fs.RBF() + fs.RBF(), fs.RBF() + fs.RBF() + fs.RBF()
+    assert len(paths(two)) == 7 and len(paths(three)) == 9 and len(paths(two)) == 7
+    assert paths(fs.RBF() + fs.Constant()) != paths(two)
+    assert paths(None)[0] == "covariance" and paths(fs.RBF())[0] == "covariance.variance"
+
+
+@pytest.mark.parametrize(
+    "covariance, most", [(fs.RBF(), 600), (fs.RBF() + fs.Matern32(), 800)], ids=["RBF", "sum"]
+)
+def test_a_further_step_of_fit_calls_few_functions(rng, covariance, most):
+    """Comprehensions are not counted: whether they are functions depends on Python."""
+    X = rng.standard_normal((100, 2))
+    q = fs.Whitened(np.zeros(20), np.eye(20))
+    model = fs.SVGP(covariance, X[:20].copy(), q, fs.StudentT(scale=0.3))
+
+    def calls(steps):
+        count = 0
+
+        def entered(frame, event, _):
+            nonlocal count
+            code = frame.f_code
+            ours = code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<")
+            count += event == "call" and ours
+
+        sys.setprofile(entered)
+        try:
+            fs.fit(model, X, X[:, 0], steps=steps, rng=0)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    calls(1)  # the first call imports
+    assert (calls(7) - calls(5)) / 2 <= most

@@ -50,7 +50,19 @@ Gaussian noise,
 
     sum_n b_n var_n = sum_n b_n (kff_n - |lam_n|^2) + tr(W W' G) / 2,
 
-so W W' (M^3 / 3) takes the place of V (M^2 B): ``summed_variances``.
+so W W' (M^3 / 3) takes the place of V (M^2 B): ``summed_variances``. The pass decides this once,
+for all rows.
+
+*Several sets* of inducing variables, as in SOLVE-GP (``orthogonal``): Kuu is that of their stack, L
+its factor, and W is block-diagonal, since the sets are independent under q. All of the above holds;
+products with W, H and W W' take the diagonal blocks only. Unwhitened parameters of a set s depend
+on Kuu through L_ss^-1 as well. A change dK moves L by L Phi(E), E = L^-1 dK L^-T, and, because
+Phi(E) is lower triangular, its block L_ss by L_ss Phi(E)_ss. So x = L_ss^-1 y moves by
+-Phi(E)_ss x, and the lemma holds with
+
+    C_ss += m_s_bar m_s' + W_s_bar W_s'
+
+``natural`` has the natural step.
 
 If ``kernels.prefers_inverse``, products with an explicit L^-1 (M^3 / 3) replace the solves with L.
 """

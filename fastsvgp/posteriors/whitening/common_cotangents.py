@@ -70,12 +70,6 @@ class CommonSums:
             H = add_to_diagonals(H, -c.sum())
         return cls(c, H, np.zeros((len(c), like.shape[0]), like.dtype))
 
-    def Lam_bar(self, means, Lam, a, w2):
-        """Return the cotangent of Lam."""
-        T = kernels.matmul(self.H, Lam)
-        T = kernels.scale_columns(T, w2, out=T)
-        return kernels.add_scaled(T, kernels.matmul(means, a, transpose_a=True), 1.0)
-
     def add_gram(self, Lam, w2, overwrite):
         add = self.Gamma is not None
         self.Gamma = kernels.weighted_gram(Lam, w2, self.Gamma, add=add, overwrite_a=overwrite)
@@ -93,11 +87,14 @@ class CommonSums:
         trace = float(self.c.sum(dtype=float)) * float(np.trace(self.Gamma, dtype=float))
         return 0.5 * (inner(self.H, self.Gamma) + trace)
 
-    def tril_bars(self, trils, shift):
-        """W_bar of all outputs: c_p tril(Gamma W_p) + ``shift`` (W_p - diag(1 / W_p,ii))."""
+    def tril_bars(self, trils, Gamma, shift):
+        """W_bar of all outputs: c_p tril(Gamma W_p) + ``shift`` (W_p - diag(1 / W_p,ii)).
+
+        Gamma : the block that belongs to the set of these factors
+        """
         bars = kernels.empty(trils.shape, trils)
         for number, W, bar in zip(self.c, trils, bars, strict=True):
-            GW = kernels.multiply_triangular(W, self.Gamma, transpose=True)  # W' Gamma
+            GW = kernels.multiply_triangular(W, Gamma, transpose=True)  # W' Gamma
             if number != 1:
                 GW *= number
             kernels.tril_update(GW, W, shift, out=bar, transpose=True)

@@ -4,6 +4,7 @@ import numpy as np
 
 from ... import kernels
 from ...records import plus
+from ..natural import natural_precision
 from .base import BatchWhitenedPass
 
 
@@ -22,7 +23,8 @@ class GramWhitenedPass(BatchWhitenedPass):
         Lam, last, first = rows.Lam, len(self.means) - 1, self.G is None
         Lam_bar = self._Lam_bar(rows.V, Lam, a, b2) if self.need_Kuf else None
         if self.sum_trils or self.need_Kuu:
-            self.G = kernels.empty(self.trils.shape, Lam) if first else self.G
+            shape = *self.means.shape, len(Lam)
+            self.G = kernels.empty(shape, Lam) if first else self.G
             for p, G in enumerate(self.G):
                 own = rows.owns and p == last
                 kernels.weighted_gram(Lam, b2[p], out=G, add=not first, overwrite_a=own)
@@ -41,58 +43,70 @@ class GramWhitenedPass(BatchWhitenedPass):
         if self.G is None:
             return super()._whitened_bars(kl_bar)
         self._split_common()
-        tril_bar = kernels.empty(self.trils.shape, self.L) if self.sum_trils else None
+        for one in self.sets:
+            if one.sums_tril:
+                one.tril_bar = kernels.empty(one.trils.shape, self.L)
         for p in range(len(self.means)):
-            self._from_gram(p, kernels.symmetrise(self.G[p]), kl_bar, tril_bar)
+            self._from_gram(p, kernels.symmetrise(self.G[p]), kl_bar)
         self.G = None
-        return self._mean_bar(kl_bar), tril_bar, self.C
+        return self._mean_bar(kl_bar)
 
-    def _from_gram(self, p, G, kl_bar, tril_bar):
-        """Compute the gradient of one factor, and add the terms of its output to C."""
-        W, m, need_Kuu = self.trils[p], self.means[p], self.need_Kuu
+    def _from_gram(self, p, G, kl_bar):
+        """Compute the gradients of the factors of an output, and add its terms to C."""
         # W' G, the transpose of G W
-        GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=not need_Kuu)
-        if self.sum_trils:
-            kernels.tril_update(GW, W, kl_bar, out=tril_bar[p], transpose=True)
-        if need_Kuu:
-            C = kernels.tril_multiply(W, GW, overwrite_b=True)
-            kernels.add_outer_minus_scaled(C, m, self.Lam_a[p], G, np.ones_like(m))
-            self.C = C if p == 0 else np.add(self.C, C, out=self.C)
+        GW = self._times(p, G, transpose=True, overwrite=not self.need_Kuu)
+        for one in self.sets:
+            if one.sums_tril:
+                part, out = self._block(one.at, GW), one.tril_bar[p]
+                kernels.tril_update(part, one.trils[p], kl_bar, out=out, transpose=True)
+        if not self.need_Kuu:
+            return
+        if len(self.sets) == 1:
+            C = kernels.tril_multiply(self.trils[p], GW, overwrite_b=True)
+        else:
+            C = self._times(p, GW, overwrite=True)
+        m = self.means[p]
+        kernels.add_outer_minus_scaled(C, m, self.Lam_a[p], G, np.ones_like(m))
+        self.C = C if p == 0 else np.add(self.C, C, out=self.C)
 
     def natural_sums(self):
         self._split_common()
         return super().natural_sums()
 
+    def natural_precision(self, p, step_size):
+        """R of one output, from the sums of ``pull``."""
+        old = ((one.at, kernels.cholesky_inverse(one.trils[p])) for one in self.sets)
+        return natural_precision(kernels.symmetrise(self.G[p]), step_size, old)
+
     def natural_step(self, step_size):
-        """Take a natural-gradient step, from the sums of ``pull`` in the Gram form.
+        """Take a natural-gradient step, from the sums of ``pull``; see ``posteriors.natural``.
 
-        q(v) = N(m, S) has natural parameters (S^-1 m, -S^-1 / 2), and the natural gradient in them
-        is the gradient in the expectation parameters (m, S + m m'): d_S for the second, d_m - 2 d_S
-        m for the first (Hensman et al. 2013; Salimbeni et al. 2018). Here d_S = G / 2 - (I - S^-1)
-        / 2 and d_m = Lam a - m, so a step of size g gives
-
-            S_new^-1       = (1 - g) S^-1 + g (I - G)
-            S_new^-1 m_new = (1 - g) S^-1 m + g (Lam a - G m).
-
-        The old posterior only enters with weight 1 - g, and no gradient of the factor is formed.
         With b <= 0 (log-concave likelihoods) and g <= 1 the new precision is positive definite;
         otherwise ``NotPositiveDefinite`` can be raised.
         """
         self._split_common()
-        precisions, thetas = (kernels.empty(a.shape, a) for a in (self.trils, self.means))
-        M = self.means.shape[1]
-        for p, W in enumerate(self.trils):
-            m = self.means[p][:, None]
-            precision = np.multiply(kernels.symmetrise(self.G[p]), -step_size, out=precisions[p])
-            theta = step_size * self.Lam_a[p][:, None] + kernels.matmul(precision, m)
-            precision.reshape(-1)[:: M + 1] += step_size
-            if step_size != 1:
-                old = (1 - step_size) * kernels.cholesky_inverse(W)
-                theta += kernels.matmul(old, m)
-                precision += old
-            thetas[p] = theta[:, 0]
+        R = kernels.empty((*self.means.shape, len(self.L)), self.L)
+        for p in range(len(R)):
+            R[p] = self.natural_precision(p, step_size)
+        right = step_size * (self.Lam_a - self.means)[..., None]
         # all outputs at once: one synchronisation with a device
-        trils = kernels.cholesky_of_inverse(precisions)
-        halves = kernels.multiply_triangular(trils, thetas[..., None], transpose=True)
-        means = kernels.multiply_triangular(trils, halves).reshape(*self.batch, M)
-        return self.q.unwhitened(self.L, means, trils.reshape(*self.batch, M, M))
+        trils = [kernels.cholesky_of_inverse(self._blocks(R, one.at)) for one in self.sets]
+        if len(trils) == 1:
+            half = kernels.multiply_triangular(trils[0], right, transpose=True)
+            d = kernels.multiply_triangular(trils[0], half)
+        else:
+            factor = kernels.cholesky(R, overwrite_a=True)
+            half = kernels.solve_triangular(factor, right)
+            d = kernels.solve_triangular(factor, half, transpose=True)
+        q, means = self.q, self.means + d[..., 0]
+        for one, tril in zip(self.sets, trils, strict=True):
+            mean = self._blocks(means, one.at).reshape(*self.batch, -1)
+            tril = tril.reshape(*self.batch, *tril.shape[1:])
+            q = q.unwhitened(self._block(one.at), mean, tril, one.name)
+        return q
+
+    def _blocks(self, A, at):
+        """The part of vectors (P, M), or of matrices (P, M, M), that belongs to a set."""
+        if len(self.sets) == 1:
+            return A
+        return np.ascontiguousarray(A[:, at] if A.ndim == 2 else A[:, at, at], like=A)

@@ -16,10 +16,16 @@ class LongWhitenedPass(GramWhitenedPass):
         super().__init__(q, prior, columns, need)
         self.alphas = self._solve(np.ascontiguousarray(self.means.T, like=self.L), transpose=True).T
         H = add_to_diagonals(self._covariances(), -1)
-        self.Q = self._solve(H, transpose=True, overwrite_b=True)
+        Q = self._solve(H, transpose=True, overwrite_b=True)
+        # Q is block upper triangular in the sets
+        self.Q = [
+            (np.ascontiguousarray(Q[:, one.at, one.at.start :], like=Q), one.at.start)
+            for one in self.sets
+        ]
 
     def _moments(self, p, Kuf, Lam):
-        E = kernels.matmul(self.Q[p], Lam)
+        E = [kernels.matmul(Q[p], Lam[start:]) for Q, start in self.Q]
+        E = E[0] if len(E) == 1 else np.concatenate(E)
         return *kernels.column_moments(Kuf, self.alphas[p], E), E
 
     def _Lam_bar(self, V, Lam, a, b2, scaled=False):

@@ -19,10 +19,14 @@ class SmallWhitenedPass(GramWhitenedPass):
     """
 
     @staticmethod
-    def suits(q, prior, columns):
-        """Whether to use this pass, if cotangents of Kuf are needed."""
+    def suits(q, prior, size, columns):
+        """Whether to use this pass, if cotangents of Kuf are needed.
+
+        size : number of inducing variables of all outputs
+        """
         M = len(prior.Kuu)
-        return type(prior.Kuu) is np.ndarray and q.mean.size == M and M * M * (M + columns) < SMALL
+        plain = type(prior.Kuu) is np.ndarray and len(q.names) == 1 and size == M
+        return plain and M * M * (M + columns) < SMALL
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
@@ -52,8 +56,8 @@ class SmallWhitenedPass(GramWhitenedPass):
         G, self.G = self.G, None
         W, m, Lam_a = self.trils[0], self.means[0], self.Lam_a[0]
         mean_bar, tril_bar, C = kernels.whitened_bars(W, G[0], m, Lam_a, kl_bar, self.need_Kuu)
-        self.C = C if self.need_Kuu else None
-        return mean_bar[None], tril_bar[None], self.C
+        self.C, self.sets[0].tril_bar = C if self.need_Kuu else None, tril_bar[None]
+        return mean_bar[None]
 
     def kl(self):
         return kernels.whitened_kl(self.means[0], self.trils[0])
