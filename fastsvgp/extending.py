@@ -15,12 +15,12 @@ from .likelihoods.base import (
     in_dtype,
     log,
     number,
-    refuse,
     size,
     sum_outputs,
     total,
     weighted,
 )
+from .likelihoods.targets import refuse
 from .means import Mean
 from .posteriors import Pass, Posterior
 from .posteriors.base import Bars, Joint, Projection, raise_to_floor

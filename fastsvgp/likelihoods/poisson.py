@@ -9,27 +9,13 @@ w = E u + var / 2, the expectation of e is e(w) + var / 2.
 """
 
 import numpy as np
-import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ..records import Marginals, record, static
-from .averages import log_normal_moments
-from .base import (
-    CHUNK,
-    NODES,
-    POSITIVE,
-    SMALLEST,
-    Likelihood,
-    as_targets,
-    by_chunks,
-    refuse_all_but_counts,
-    refuse_in_column,
-    sum_outputs,
-    that_count,
-    total,
-    weighted,
-)
-from .quantiles import count_quantiles
-from .stirling import exp_remainder, gamma_chance, poisson_constant
+from ..records import record, static
+from .averages import chance_below, log_gamma_law, log_normal_moments
+from .base import CHUNK, NODES, POSITIVE, SMALLEST, by_chunks, sum_outputs
+from .one_latent import OneLatent
+from .stirling import exp_remainder, poisson_constant
+from .targets import as_targets, refuse_all_but_counts, refuse_in_column
 
 COLUMN = "column"  # an exposure that is a column of Y
 LOST = 30.0  # the predictive rule ends where its integrand has fallen by exp(-30)
@@ -37,16 +23,61 @@ LOST = 30.0  # the predictive rule ends where its integrand has fallen by exp(-3
 BEYOND = 1.15
 
 
+class OfRate(OneLatent):
+    """Base of counts whose mean is ``exposure`` exp(f); an exposure is a number, or a column."""
+
+    counts = True
+    exposure: float | str
+    unit_columns = (1.0,)
+
+    @property
+    def target_columns(self):
+        return ("y", "exposure") if self._in_column() else ("y",)
+
+    def _in_column(self):
+        return isinstance(self.exposure, str) and self.exposure == COLUMN
+
+    def rows(self, Y, f):
+        """Return counts, and mean and variance of the log rate: a product of f and its exposure.
+
+        A count of a million has no digits to spare in float32.
+        """
+        y, *own, mean, var = super().rows(Y, f)
+        return y, mean + np.log(own[0] if own else self.exposure), var
+
+    @property
+    def settings(self):
+        exposure = self.exposure
+        if self._in_column():
+            return NODES
+        if isinstance(exposure, str) or np.ndim(exposure):
+            shape = np.shape(exposure)
+            came = f"an array of shape {shape}" if shape else repr(exposure)
+            raise ValueError(
+                f"{type(self).__name__}: `exposure` must be a positive number, or"
+                f' "{COLUMN}" if Y has the columns y and exposure, got {came:.80}'
+            )
+        return NODES | {"exposure": POSITIVE}
+
+    def check_targets(self, Y, name="Y"):
+        if not self._in_column():
+            return refuse_all_but_counts(name, Y, self._title)
+        Y = as_targets(Y)
+        refuse_all_but_counts(name, Y, self._title, (0, "y"))
+        advice = "Leave out rows without exposure: they have no information"
+        refuse_in_column(name, Y, (1, "exposure"), ~(Y[1] > 0), "positive numbers", advice)
+
+
 @record
-class Poisson(Likelihood):
+class Poisson(OfRate):
     """y ~ Poisson(exposure exp(f)), y = 0, 1, 2, ...
 
     With ``exposure="column"`` each target has its own: Y has the columns y and exposure, (N, 2) or
     (N, P, 2). Moments and quantiles are then those of one unit of exposure.
 
     The expected log density and the predictive moments are in closed form. Where exp(mean + var /
-    2) overflows float64 (mean beyond 709), the expected log density and its derivatives are -inf,
-    never NaN.
+    2) overflows float64 (mean beyond 709), the expected log density is -inf and its derivatives are
+    the largest numbers, never NaN.
 
     The predictive log density is a trapezoidal rule of 2 ``num_nodes`` + 1 nodes around the mode of
     the integrand, densest where the rate sets in. With ``num_nodes=20`` its error is 1e-9 (a
@@ -68,123 +99,43 @@ class Poisson(Likelihood):
     """
 
     log_concave = True
-    counts = True
+    _title = "Poisson"
 
     exposure: float | str = static(default=1)
     num_nodes: int = static(default=20)
-    unit_columns = (1.0,)
 
-    @property
-    def settings(self):
-        return settings_of_counts(self)
+    def expected(self, Y, f, need=True):
+        y, mean, var = self.rows(Y, f)
+        value, rate = expected_log_density(y, mean, var)
+        return (value, y - rate, -0.5 * rate) if need else (value,)
 
-    @property
-    def target_columns(self):
-        return columns_of_counts(self)
+    def moments(self, mean, var):
+        rate, spread, _ = log_normal_moments(mean, var)
+        return rate, rate + spread  # var y = E rate + var rate
 
-    def _log_exposure(self):
-        return float(np.log(unit_exposure(self)))
+    def predict_log_density(self, Y, f):  # the rule is a loop over nodes: long chunks
+        return sum_outputs(by_chunks(self.log_marginal, f.mean, CHUNK, *self.rows(Y, f)))
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        f, dtype = that_count(f, weights), f.mean.dtype
-        y, mean = counts_and_means(self, Y, f)
-        mean = mean + self._log_exposure()
-        log_density, rate = expected_log_density(y, mean, f.var)
-        ell = total(log_density, weights)
-        if not need:
-            return ell, None, None
-        with np.errstate(over="ignore"):
-            bars = (
-                weighted(bar, weights).astype(dtype, copy=False) for bar in (y - rate, -0.5 * rate)
-            )
-            return ell, Marginals(*bars), self
-
-    def predict_mean_and_var(self, f):
-        # var y = E rate + var rate
-        mean = f.mean.astype(np.float64, copy=False) + self._log_exposure()
-        rate, spread, _ = log_normal_moments(mean, f.var)
-        with np.errstate(over="ignore"):
-            return tuple(x.astype(f.mean.dtype, copy=False) for x in (rate, rate + spread))
-
-    def predict_log_density(self, Y, f):
-        y, mean = counts_and_means(self, Y, f)
-        return sum_outputs(by_chunks(self._log_density, f.mean, CHUNK, y, mean, f.var))
-
-    def _log_density(self, y, mean, var):
+    def log_marginal(self, y, mean, var):
         # h(f) = y log(rate) - rate - (f - mean)^2 / (2 v) with rate = c exp(f) is concave. Its mode
         # f = mean + d solves y - rate = d / v, that is d = v y - w with w + log w = log(c v) + mean
         # + v y (Wright's omega). The first derivative is zero at the mode, so
         #   h(f + x) = h(f) - fall(x),   fall(x) = x^2 / (2 v) + rate (exp(x) - 1 - x).
-        v = np.maximum(var, SMALLEST, dtype=np.float64)
-        log_rate = mean + self._log_exposure()
+        v, log_rate = np.maximum(var, SMALLEST), mean
         w = wright_omega(np.log(v) + log_rate + v * y)
         # a large w keeps its digits in log w = log(rate v), a small one in v y - w
         d = np.where(w > 1, np.log(np.maximum(w, 1) / v) - log_rate, v * y - w)
         rate = np.exp(log_rate + d)
         d += (y - rate - d / v) / (rate + 1 / v)  # a Newton step
-        log_rate += d
+        log_rate = log_rate + d
         rate = np.exp(log_rate)
         peak = poisson_constant(y) - _loss(y, log_rate, rate) - 0.5 * d * d / v
         return peak + _log_mass(v, rate, self.num_nodes) - 0.5 * np.log(2 * np.pi * v)
 
-    def predict_cdf(self, Y, f):
-        y, mean = counts_and_means(self, Y, f)
-        return by_chunks(self._cdf, f.mean, CHUNK // 4, y, mean, f.var)
-
-    def predict_quantiles(self, levels, f):
-        return count_quantiles(levels, f, self._log_exposure(), self._cdf, CHUNK // 4)
-
-    def _cdf(self, y, mean, var):
-        # y <= k if a Gamma(k + 1) variable G exceeds the rate: P = P(log G > log c + f), with
-        # independent smooth variables of widths (k + 1)^(-1/2) and sd(f). The trapezoidal rule runs
-        # over f where f is much the narrower, so that the integrand is smooth. Elsewhere it runs
-        # over log G, for which the integrand is cheaper.
-        k, mean = np.maximum(np.floor(y), 0).astype(np.float64), mean.astype(np.float64)
-        x, sd = self._log_exposure() + mean, np.sqrt(var, dtype=np.float64)
-        narrow, p = sd * np.sqrt(k + 1) <= 1 / 3, np.empty(x.shape, like=x)
-        for where, rule in ((narrow, _over_rates), (~narrow, _over_gammas)):
-            at = np.argwhere(where)[:, 0]
-            if at.size:
-                p[at] = rule(k[at] + 1, x[at], sd[at])
-        return np.where(y < 0, 0, p)
-
-    def check_targets(self, Y, name="Y"):
-        check_counts(self, Y, name, "Poisson")
-
-
-def columns_of_counts(likelihood):
-    """Return the columns of counts with an ``exposure`` that is a number, or ``COLUMN``."""
-    return ("y", "exposure") if _in_column(likelihood.exposure) else ("y",)
-
-
-def _in_column(exposure):
-    return isinstance(exposure, str) and exposure == COLUMN
-
-
-def settings_of_counts(likelihood):
-    """Return the ``settings``: an exposure is a positive number, or ``COLUMN``."""
-    exposure = likelihood.exposure
-    if isinstance(exposure, str) and exposure != COLUMN or np.ndim(exposure):
-        came = f"an array of shape {np.shape(exposure)}" if np.ndim(exposure) else repr(exposure)
-        raise ValueError(
-            f"{type(likelihood).__name__}: `exposure` must be a positive number, or"
-            f' "{COLUMN}" if Y has the columns y and exposure, got {came:.80}'
-        )
-    return NODES if _in_column(exposure) else NODES | {"exposure": POSITIVE}
-
-
-def unit_exposure(likelihood):
-    """Return the exposure of predictions of y."""
-    return 1 if _in_column(likelihood.exposure) else likelihood.exposure
-
-
-def counts_and_means(likelihood, Y, f):
-    """Return counts and the means of f in float64; the logarithms of a column of exposures added.
-
-    A count of a million has no digits to spare in float32, and its products with f have none.
-    """
-    Y, mean = as_targets(Y, np.float64), f.mean.astype(np.float64, copy=False)
-    return (Y[0], mean + np.log(Y[1])) if _in_column(likelihood.exposure) else (Y, mean)
+    def marginal_cdf(self, y, mean, var):
+        # y <= k if a Gamma(k + 1) variable exceeds the rate
+        a = np.maximum(np.floor(y), 0) + 1
+        return np.where(y < 0, 0, chance_below(log_gamma_law(a), mean - np.log(a), var))
 
 
 def expected_log_density(y, mean, var):
@@ -199,16 +150,6 @@ def _loss(y, log_rate, rate):
     """Return rate - y - y log(rate / y), and ``rate`` for y = 0."""
     some = np.maximum(y, 1)
     return np.where(y > 0, some * exp_remainder(log_rate - np.log(some)), rate)
-
-
-def check_counts(likelihood, Y, name, kind):
-    """Refuse targets that are not counts, and exposures that are not positive."""
-    if not _in_column(likelihood.exposure):
-        return refuse_all_but_counts(name, Y, kind)
-    Y = as_targets(Y)
-    refuse_all_but_counts(name, Y, kind, (0, "y"))
-    advice = "Leave out rows without exposure: they have no information"
-    refuse_in_column(name, Y, (1, "exposure"), ~(Y[1] > 0), "positive numbers", advice)
 
 
 def _log_mass(v, rate, num):
@@ -272,22 +213,3 @@ def wright_omega(x):
         e, s = r / (1 + w), 1 + w + 2 / 3 * r
         log_w = log_w + np.log1p(e * (s - 0.5 * e) / (s - e))
     return np.exp(log_w)
-
-
-def _over_rates(a, x, sd):
-    """P(G > exp(x + sd z)), G ~ Gamma(a), z ~ N(0, 1), by nodes of z; for sd <= a^(-1/2) / 3."""
-    z = (0.7 * (np.arange(23, like=x) - 11))[:, None]
-    weight = np.exp(-0.5 * z * z)
-    chance = gamma_chance(a, x + sd * z - np.log(a), above=True)
-    return (weight * chance).sum(axis=0) / weight.sum()
-
-
-def _over_gammas(a, x, sd):
-    """The same by nodes of log G = log a + u; for sd >= a^(-1/2) / 3.
-
-    The density of u is a multiple of exp(a (u - exp u)).
-    """
-    top, bottom = np.log1p(8 / np.sqrt(a) + 32 / a), -32 / (a + 0.5) - 8 / np.sqrt(a + 0.5)
-    u = bottom + (top - bottom) * (np.arange(112, like=x) / 111)[:, None]
-    weight = np.exp(-a * exp_remainder(u))
-    return (weight * scipy.special.ndtr((np.log(a) + u - x) / sd)).sum(axis=0) / weight.sum(axis=0)

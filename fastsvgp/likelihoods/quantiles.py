@@ -10,7 +10,7 @@ import math
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .base import CHUNK, SMALLEST, by_chunks, in_chunks
+from .base import CHUNK, SMALLEST, by_chunks
 
 ITERATIONS = 80  # Newton takes four to eight; bisection would take about fifty
 HUGE = 1e130  # larger quantiles are infinite: their squares must not overflow
@@ -84,69 +84,6 @@ def _distance(tail, halves, noise, var, *others):
         if done.all():
             break
     return np.where(x < math.log(HUGE), np.exp(x), np.inf)
-
-
-def count_quantiles(levels, f, log_exposure, cdf, size):
-    """Compute quantiles (K, ...) of counts y ~ Poisson(exp(log_exposure + f)).
-
-    A quantile is the smallest y whose distribution function reaches the level. Above 2^52 float64
-    cannot represent every count, so the quantile of the rate is returned: the Poisson noise, about
-    1e-8 of such a count, is neglected.
-
-    Parameters
-    ----------
-    levels : K floats
-    f : Marginals (...)
-    log_exposure : float
-    cdf : function
-        ``(y, mean, var)``, all (n,) -> P(count <= y), 0 for y < 0.
-    size : int
-        Number of data per chunk.
-    """
-    rows = [
-        in_chunks(
-            lambda _, mean, var, level=level: _smallest_count(level, mean, var, log_exposure, cdf),
-            f.var,
-            f,
-            size,
-        )
-        for level in levels
-    ]
-    return np.stack(rows) if rows else np.empty((0, *f.mean.shape), f.mean.dtype, like=f.mean)
-
-
-def _smallest_count(level, mean, var, log_exposure, cdf):
-    # y <= k only if the rate is below a, or a Poisson count of rate a is at most k; likewise
-    # above. Half the level for each, and Bernstein's bounds on Poisson tails, give the bracket
-    # F(low) < level <= F(high).
-    sd = np.sqrt(var, dtype=np.float64)
-    below = max(level / 2, SMALLEST)
-    least, most = -math.log(below), -math.log((1 - level) / 2)
-
-    def rate(z):
-        with np.errstate(over="ignore"):
-            return np.exp(log_exposure + mean + sd * float(z))
-
-    a, b = rate(scipy.special.ndtri(below)), rate(-scipy.special.ndtri((1 - level) / 2))
-    fine = b < 2.0**51
-    a, b = np.where(fine, a, 0), np.where(fine, b, 0)
-    low = np.maximum(np.floor(a - np.sqrt(2 * least * a)) - 1, -1)
-    high = np.floor(b + most / 3 + np.sqrt(most * most / 9 + 2 * most * b)) + 2
-    # Guesses are Newton steps for a normal distribution of this spread. Every third step bisects
-    # the bracket, so the search terminates.
-    goal, centre = float(scipy.special.ndtri(level)), np.where(fine, rate(0), 0)
-    guess = centre + goal * np.sqrt(centre + (sd * centre) ** 2)
-    for turn in itertools.count():
-        at = np.argwhere(high - low > 1)[:, 0]  # brackets that are still open
-        if not at.size:
-            break
-        a, b = low[at], high[at]
-        middle = np.clip(np.floor(0.5 * (a + b) if turn % 3 == 2 else guess[at]), a + 1, b - 1)
-        p = cdf(middle, mean[at], var[at])
-        low[at], high[at] = np.where(p < level, middle, a), np.where(p < level, b, middle)
-        miss = goal - scipy.special.ndtri(np.clip(p, 1e-300, 1 - 1e-15))
-        guess[at] = middle + miss * (np.sqrt(middle + (sd[at] * middle) ** 2) + 1)
-    return np.where(fine, high, np.ceil(rate(goal)))
 
 
 def searched_quantiles(levels, mean, var, cdf, counts, *moments):
