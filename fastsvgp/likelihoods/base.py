@@ -98,19 +98,17 @@ class Likelihood:
             Derivatives in its own parameters. None without ``need``.
         """
         f, dtype = that_count(f, weights), f.mean.dtype
-        with np.errstate(over="ignore"):
-            values, *bars = self.expected(Y, f, need)
-            ell = total(values, weights)
-            if not need:
-                return ell, None, None
-            d_mean, d_var, *own = bars
-            f_bar = Marginals(*(weighted_finite(bar, weights, dtype) for bar in (d_mean, d_var)))
-            names = [name for name, kind in self._record_fields if kind != "static"]
-            own = {
-                name: in_dtype(total(bar, weights, values.ndim), dtype)
-                for name, bar in zip(names, own, strict=False)
-            }
-        return ell, f_bar, replace(self, **own) if own else self
+        values, *bars = self.expected(Y, f, need)
+        ell = total(values, weights)
+        if not need:
+            return ell, None, None
+        d_mean, d_var, *own = bars
+        f_bar = Marginals(*(weighted_finite(bar, weights, dtype) for bar in (d_mean, d_var)))
+        names = [name for name, kind in self._record_fields if kind != "static"]
+        if not names:
+            return ell, f_bar, self
+        own = (in_dtype(total(bar, weights, values.ndim), dtype) for bar in own)
+        return ell, f_bar, replace(self, **dict(zip(names, own, strict=True)))
 
     def expected(self, Y, f, need=True):
         """E_q(f)[log p(y | f)] of each datum and its derivatives, from which the sum is made.
@@ -205,7 +203,7 @@ def total(values, weights=None, axes=None):
     """
     if weights is not None:
         values = np.multiply(values, weights, dtype=np.float64)
-    axis = None if axes is None else tuple(range(-axes, 0))
+    axis = None if axes in (None, values.ndim) else tuple(range(-axes, 0))
     value = np.add.reduce(values, axis=axis, dtype=np.float64)
     return float(value) if isinstance(value, float) else value
 
@@ -290,15 +288,18 @@ def weighted_finite(bar, weights, dtype):
     Returns
     -------
     array
-        Numbers beyond the range of ``dtype`` are its largest ones.
+        Numbers beyond the range of float32 are its largest ones.
 
     Examples
     --------
     >>> weighted_finite(np.array([[1.0, 1e50]]), None, np.dtype(np.float32))
     array([[1.0000000e+00, 3.4028235e+38]], dtype=float32)
     """
+    bar = weighted(bar, weights)
+    if bar.dtype == dtype:
+        return bar
     largest = float(np.finfo(dtype).max)
-    return np.clip(weighted(bar, weights), -largest, largest).astype(dtype, copy=False)
+    return np.clip(bar, -largest, largest).astype(dtype)
 
 
 def number(leaf):

@@ -35,11 +35,12 @@ class _GammaNoise(OneLatent):
         a, (y, mean, var) = self._shape, self.rows(Y, f)
         log_y, half = np.log(y), 0.5 * var
         w = log_y - mean + half
-        loss = exp_remainder(w) + half
-        value = _constant(a) - log_y - a * loss
-        if not need:
-            return (value,)
-        return value, a * np.expm1(w), -0.5 * a * np.exp(w), log_less_digamma(a) - loss
+        with np.errstate(over="ignore"):
+            loss = exp_remainder(w) + half
+            value = _constant(a) - log_y - a * loss
+            if not need:
+                return (value,)
+            return value, a * np.expm1(w), -0.5 * a * np.exp(w), log_less_digamma(a) - loss
 
     def moments(self, mean, var):
         mean, spread, square = log_normal_moments(mean, var)

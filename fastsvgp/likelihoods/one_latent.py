@@ -78,10 +78,8 @@ class OneLatent(Likelihood):
         return *columns, *(x.astype(np.float64, copy=False) for x in (f.mean, f.var))
 
     def expected(self, Y, f, need=True):
-        rows = self.rows(Y, f)
-        if self.num_nodes is not None or self.singularities is None:
-            return self._by_nodes(need, *rows)
-        if none_wide(f.var, self.singularities):
+        rows, width = self.rows(Y, f), None if self.num_nodes is not None else self.singularities
+        if width is None or none_wide(f.var, width):
             return self._by_nodes(need, *rows)
         wide, new = self.where_wide(*rows, need)
         return merged(wide, new, lambda *row: self._by_nodes(need, *row), *rows)

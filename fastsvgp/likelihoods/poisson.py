@@ -76,8 +76,8 @@ class Poisson(OfRate):
     (N, P, 2). Moments and quantiles are then those of one unit of exposure.
 
     The expected log density and the predictive moments are in closed form. Where exp(mean + var /
-    2) overflows float64 (mean beyond 709), the expected log density is -inf and its derivatives are
-    the largest numbers, never NaN.
+    2) overflows float64 (mean beyond 709), the expected log density and its derivatives are -inf,
+    never NaN.
 
     The predictive log density is a trapezoidal rule of 2 ``num_nodes`` + 1 nodes around the mode of
     the integrand, densest where the rate sets in. With ``num_nodes=20`` its error is 1e-9 (a

@@ -80,7 +80,7 @@ class StudentT(Symmetric):
         value = half * R + self._log_normaliser()
         if not need:
             return (value,)
-        scale_bar = -(1 + half * (R_m * m + 2 * R_v * v)) / scale
+        scale_bar = (R_m * m + 2 * R_v * v) * (-half / scale) - 1 / scale
         return value, R_m * (half / c), R_v * (half / (c * c)), scale_bar
 
     def predict_mean_and_var(self, f):

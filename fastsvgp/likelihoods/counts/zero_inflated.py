@@ -63,23 +63,21 @@ class ZeroInflatedPoisson(OneLatent):
     probability: Number = leaf("unit", default=0.5)
     num_nodes: int | None = static(default=None)
 
-    @property
-    def singularities(self):
-        """Distance of those of g from the real line."""
-        return np.arccos(np.maximum(self._centre(), 0) / self._radius())
-
     def _shares(self):
         """Return p, log p and log(1 - p)."""
         p = number(self.probability)
         return p, np.log(p), np.log1p(-p)
 
-    def _centre(self):
+    @property
+    def singularities(self):
+        return self._feature().width
+
+    def _feature(self):
         # D = 0, and g has branch points, where the rate is L + i pi
         _, log_p, log_rest = self._shares()
-        return np.clip(np.rint(log_rest - log_p), -LARGEST, LARGEST)
-
-    def _radius(self):
-        return np.sqrt(self._centre() ** 2 + np.pi**2)
+        L = np.minimum(np.maximum(np.rint(log_rest - log_p), -LARGEST), LARGEST)
+        radius = np.sqrt(L * L + np.pi**2)
+        return Feature(np.log(radius), np.arccos(np.maximum(L, 0) / radius))
 
     def _poisson(self):
         return Poisson(num_nodes=self.num_nodes or FEW)
@@ -102,9 +100,8 @@ class ZeroInflatedPoisson(OneLatent):
             rate, g = self._of_zero(nodes)
             return np.stack([g, _of_p(rate, g)], axis=1)
 
-        feature = Feature(np.log(self._radius()), self.singularities)
         f, which = Marginals(mean, var), np.where(y == 0, 0, -1)
-        wide, values, d_mean, d_var = averages(functions, feature, f, which, need)
+        wide, values, d_mean, d_var = averages(functions, self._feature(), f, which, need)
         return wide, [values[0], d_mean[0], d_var[0], values[1]] if need else [values[0]]
 
     def expected(self, Y, f, need=True):
