@@ -12,7 +12,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Number
-from .base import ALL, wanted, zeros_like
+from .base import ALL, wanted
 from .features import ScaleMixture
 from .stationary import OfDistance
 from .tiles import tiles
@@ -56,17 +56,16 @@ class RationalQuadratic(OfDistance):
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         K = self.matrix(X1, X2) if K is None else K
-        fields = {f: wanted(need, f) for f in ("variance", "lengthscales", "alpha")}
         names = [name for name in ("X1", "X2") if name in need]
-        names += ["lengthscales"] * fields["lengthscales"]
+        names += ["lengthscales"] * wanted(need, "lengthscales")
         W, of_variance = self._s(X1, X2), np.zeros((), like=X1)
-        of_alpha = of_variance
+        of_alpha, moving = of_variance, wanted(need, "alpha")
         for tile in tiles(K.shape, K):
             w, s = K_bar[tile] * K[tile], W[tile]
             of_variance = of_variance + w.sum(dtype=np.float64)
             inverse = 1 + s
             np.divide(1, inverse, out=inverse)
-            if fields["alpha"]:
+            if moving:
                 logs = np.log1p(s)
                 s *= inverse
                 logs -= s
@@ -77,22 +76,11 @@ class RationalQuadratic(OfDistance):
             bars = kernels.squared_distances_vjp(W, X1, X2, self.lengthscales, need=names)
             bars = [None if bar is None else -0.5 * bar for bar in bars]
         *inputs, lengthscales_bar = bars
-        bars = of_variance / self.variance, lengthscales_bar, of_alpha
-        return self._gradient(bars, fields.values(), X1), *inputs
-
-    def _gradient(self, bars, fields, like):
-        """Return the record of the cotangents of ``fields``; None if there are none."""
-        bars = [
-            bar.astype(like.dtype) if field else None
-            for bar, field in zip(bars, fields, strict=True)
-        ]
-        return None if all(bar is None for bar in bars) else RationalQuadratic(*bars)
+        variance_bar = of_variance / self.variance
+        bar = self.gradient(
+            need, X1, variance=variance_bar, lengthscales=lengthscales_bar, alpha=of_alpha
+        )
+        return bar, *inputs
 
     def features(self, num, seeds, columns):
         return ScaleMixture(self, num, seeds)
-
-    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        fields = [wanted(need, field) for field in ("variance", "lengthscales", "alpha")]
-        zeros = (zeros_like(leaf, X) for leaf in (self.lengthscales, self.alpha))
-        covariance_bar = self._gradient((k_bar.sum(dtype=np.float64), *zeros), fields, X)
-        return covariance_bar, np.zeros_like(X) if "X" in need else None

@@ -7,39 +7,21 @@ Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Number
-from .base import ALL, Covariance, wanted, zeros_like
+from .base import ALL, Homogeneous, wanted
 from .features import StationaryFeatures
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OfDistance(Covariance):
-    """Base of functions of r^2: their fields, and the diagonal, which is the variance."""
+class OfDistance(Homogeneous):
+    """Base of functions of r^2: their fields."""
 
     per_feature = ("lengthscales",)
 
     variance: Number = leaf("positive", default=1.0)
     lengthscales: Number = leaf("positive", default=1.0)
-
-    def diag(self, X):
-        return kernels.full(len(X), self.variance, X)
-
-    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        # k(x, x) is the variance for any lengthscales
-        variance_bar = (
-            k_bar.sum(dtype=np.float64).astype(X.dtype) if wanted(need, "variance") else None
-        )
-        lengthscales_bar = (
-            zeros_like(self.lengthscales, X) if wanted(need, "lengthscales") else None
-        )
-        has_gradient = variance_bar is not None or lengthscales_bar is not None
-        return type(self)(variance_bar, lengthscales_bar) if has_gradient else None, (
-            np.zeros_like(X) if "X" in need else None
-        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

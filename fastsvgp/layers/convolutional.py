@@ -15,7 +15,7 @@ import numpy as np
 from .. import check, kernels
 from ..bounds.posterior_passes import layer_pass
 from ..covariances import Covariance
-from ..covariances.base import refuse_codes
+from ..covariances.checks import refuse_codes
 from ..covariances.convolutional_sums import num_windows
 from ..covariances.image_patches import OnPatches
 from ..means import Mean
