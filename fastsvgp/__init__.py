@@ -61,6 +61,7 @@ _ROOMS = {
         "Laplace",
         "Likelihood",
         "NegativeBinomial",
+        "OneLatent",
         "Ordinal",
         "Poisson",
         "RobustMax",

@@ -8,7 +8,7 @@ from . import check, kernels, models
 from .bounds.layer_pass import LayerPass
 from .check.weights import svgp as weighed
 from .covariances import Covariance
-from .covariances.base import ALL
+from .covariances.base import ALL, Homogeneous
 from .likelihoods import Likelihood
 from .likelihoods.base import (
     NODES,
@@ -48,6 +48,7 @@ __all__ = [
     "Bars",
     "Blocks",
     "Covariance",
+    "Homogeneous",
     "Joint",
     "LayerPass",
     "Likelihood",

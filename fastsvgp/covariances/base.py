@@ -326,7 +326,14 @@ class Covariance:
 
 
 class Homogeneous(Covariance):
-    """Base of covariances with k(x, x) = variance, a field, at every x."""
+    """Base of covariances with k(x, x) = variance, a field, at every x.
+
+    Examples
+    --------
+    >>> from fastsvgp.extending import Homogeneous
+    >>> isinstance(fs.RBF(), Homogeneous), fs.RBF(2.0).diag(np.zeros((2, 1)))
+    (True, array([2., 2.]))
+    """
 
     def diag(self, X):
         return kernels.full(len(X), self.variance, X)

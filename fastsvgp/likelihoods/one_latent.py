@@ -40,7 +40,7 @@ class OneLatent(Likelihood):
     >>> f = fs.Marginals(np.zeros(3), np.ones(3))
     >>> ell, f_bar, _ = fs.Ordinal(-0.5, np.ones(1)).expected_log_prob(np.arange(3), f)
     >>> round(ell, 2), f_bar.mean.shape
-    (-4.12, (3,))
+    (-4.48, (3,))
     """
 
     num_nodes: int | None = 20  # a subclass can make it a setting: fs.static(default=20)

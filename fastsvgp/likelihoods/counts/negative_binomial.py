@@ -20,10 +20,10 @@ from ...records import leaf, record, static
 from ...records.typed import Number
 from ..averages import chance_below, log_average, log_normal_moments, log_odds_law
 from ..base import number
-from ..poisson import OfRate
 from ..stirling import binomial_constant, log_logistic, logistic_slopes
 from ..two_functions.negative_binomial import _log_rising
 from ..wide import expectation
+from .poisson import OfRate
 
 
 @record

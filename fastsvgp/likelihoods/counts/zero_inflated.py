@@ -16,9 +16,9 @@ from ...records.typed import Number
 from ..averages import log_normal_moments
 from ..base import number
 from ..one_latent import OneLatent
-from ..poisson import Poisson, expected_log_density
 from ..targets import refuse_all_but_counts
 from ..wide import NODES as FEW, Feature, averages
+from .poisson import Poisson, expected_log_density
 
 LARGEST = 700.0  # upper limit of log rates: their exponentials must not overflow
 

@@ -40,7 +40,7 @@ from ..base import (
     log_sum_exp,
     sum_outputs,
 )
-from ..poisson import wright_omega
+from ..counts.poisson import wright_omega
 from ..quantiles import HUGE, symmetric_quantiles
 
 TINY = 1e-300  # lower limit of squares and variances whose logarithm is taken

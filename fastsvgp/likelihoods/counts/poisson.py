@@ -10,12 +10,12 @@ w = E u + var / 2, the expectation of e is e(w) + var / 2.
 
 import numpy as np
 
-from ..records import record, static
-from .averages import chance_below, log_gamma_law, log_normal_moments
-from .base import CHUNK, NODES, POSITIVE, SMALLEST, by_chunks, sum_outputs
-from .one_latent import OneLatent
-from .stirling import exp_remainder, poisson_constant
-from .targets import as_targets, refuse_all_but_counts, refuse_in_column
+from ...records import record, static
+from ..averages import chance_below, log_gamma_law, log_normal_moments
+from ..base import CHUNK, NODES, POSITIVE, SMALLEST, by_chunks, sum_outputs
+from ..one_latent import OneLatent
+from ..stirling import exp_remainder, poisson_constant
+from ..targets import as_targets, refuse_all_but_counts, refuse_in_column
 
 COLUMN = "column"  # an exposure that is a column of Y
 LOST = 30.0  # the predictive rule ends where its integrand has fallen by exp(-30)
