@@ -67,7 +67,7 @@ class Periodic(OfMap):
 
     def outer(self, part_bar, period_bar, need, like):
         bar = None if part_bar is None else part_bar.lengthscales
-        if np.ndim(bar) and len(bar) > np.size(self.part.lengthscales):
+        if np.ndim(bar):
             D = len(bar) // 2
             part_bar = replace(part_bar, lengthscales=bar[:D] + bar[D:])
         return super().outer(part_bar, period_bar, need, like)

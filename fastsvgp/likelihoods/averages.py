@@ -275,7 +275,7 @@ def _over_T(log_density, m, sd, bottom, top, *parameters):
     return (weight * scipy.special.ndtr((t - m) / sd)).sum(axis=0) / weight.sum(axis=0)
 
 
-def log_gamma_law(a, centre=0.0, sign=1):
+def log_gamma_law(a, centre, sign=1):
     """Law of T = centre + sign log(G / a), with G ~ Gamma(a); sign 1 is for a >= 1."""
 
     def survival(t, a, centre):

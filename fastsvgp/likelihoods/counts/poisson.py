@@ -135,7 +135,7 @@ class Poisson(OfRate):
     def marginal_cdf(self, y, mean, var):
         # y <= k if a Gamma(k + 1) variable exceeds the rate
         a = np.maximum(np.floor(y), 0) + 1
-        return np.where(y < 0, 0, chance_below(log_gamma_law(a), mean - np.log(a), var))
+        return np.where(y < 0, 0, chance_below(log_gamma_law(a, 0 * a), mean - np.log(a), var))
 
 
 def expected_log_density(y, mean, var):
