@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from .. import kernels
-from ..records import Blocks, is_record, plus, replace, restricted, tree_map
+from ..records import Blocks, is_record, plus, restricted, tree_map
 from ..records.inducing_sets import InducingSets, sets_of, stacked, unstacked
 
 ALL = ("covariance", "X1", "X2")
@@ -137,25 +137,25 @@ class Covariance:
         """
         if not needs_fields(need):
             return None
-        fields = {}
+        new = object.__new__(type(self))  # skips __init__, as ``tree_map`` does
+        fields = new.__dict__
         for name, kind in self._record_fields:
             value, bar = getattr(self, name), bars.get(name)
             if kind == "static":
-                fields[name] = value
+                bar = value
             elif kind == "record" and isinstance(value, tuple):
-                fields[name] = tuple(
-                    _part_bar(part, own, need_of(need, f"{name}.{i}"), like)
-                    for i, (part, own) in enumerate(zip(value, bar, strict=True))
-                )
+                parts = enumerate(zip(value, bar, strict=True))
+                bar = tuple(_part_bar(*part, need, f"{name}.{i}", like) for i, part in parts)
             elif kind == "record":
-                fields[name] = _part_bar(value, bar, need_of(need, name), like)
-            elif wanted(need, name):
+                bar = _part_bar(value, bar, need, name, like)
+            elif not wanted(need, name):
+                bar = None
+            else:
                 bar = bar() if callable(bar) else bar
                 bar = zeros_like(value, like) if bar is None else bar
-                fields[name] = bar.astype(like.dtype, copy=False)
-            else:
-                fields[name] = None
-        return replace(self, **fields)
+                bar = bar.astype(like.dtype, copy=False)
+            fields[name] = bar
+        return new
 
     def check_dim(self, D):
         """Raise ``ValueError`` if the shape of a field does not fit inputs with D columns."""
@@ -365,7 +365,7 @@ def matrix_need(need, first, second):
 
 def needs_fields(need):
     """Whether ``need`` asks for any field of a covariance."""
-    return any(name.partition(".")[0] == "covariance" for name in need)
+    return "covariance" in need or any(name.startswith("covariance.") for name in need)
 
 
 def wanted(need, field):
@@ -389,16 +389,17 @@ def need_of(need, field):
     return tuple(words)
 
 
-def _part_bar(part, bar, need, like):
+def _part_bar(part, bar, need, field, like):
     """Return the cotangent of a record in a field: zeros where they are needed, instead of None."""
     if bar is not None or part is None:
         return bar
+    need = need_of(need, field)
     if not needs_fields(need):
         return tree_map(lambda leaf: None, part)
+    bar = zeros_like(part, like)
     if "covariance" in need:
-        return zeros_like(part, like)
-    names = tuple(name.partition(".")[2] for name in need if name.startswith("covariance."))
-    return restricted(zeros_like(part, like), names)
+        return bar
+    return restricted(bar, tuple(name.partition(".")[2] for name in need if "." in name))
 
 
 def zeros_like(tree, X):

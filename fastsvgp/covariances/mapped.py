@@ -35,8 +35,8 @@ class OfMap(Covariance):
 
     def outer(self, part_bar, map_bar, need, like):
         """Combine the cotangents of ``inside()`` and of the map; each can be None."""
-        bars = {self.part_field: part_bar, self.map_field: map_bar}
-        return self.gradient(need, like, **{name: bar for name, bar in bars.items() if name})
+        own = {self.map_field: map_bar} if self.map_field else {}
+        return self.gradient(need, like, **{self.part_field: part_bar}, **own)
 
     def features(self, num, seeds, columns):
         inner, width = self.sizes(columns)
@@ -58,41 +58,41 @@ class OfMap(Covariance):
         return Explicit(part.size, lambda X: part.matrix(forward(X)[0]), matrix_vjp)
 
     def matrix(self, X1, X2=None):
-        return self.inside().matrix(
-            *(None if X is None else self.map(X, X1[:1])[0] for X in (X1, X2))
-        )
+        second = None if X2 is None else self.map(X2, X1[:1])[0]
+        return self.inside().matrix(self.map(X1, X1[:1])[0], second)
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        def rule(points, need):
-            return self.inside().matrix_vjp(K_bar, K, *points, need)
-
-        return self._pulled(rule, {"X1": X1, "X2": X2}, need)
+        own = self._own_need(need, ("X1",) if X2 is None else ("X1", "X2"))
+        if not own:
+            return None, None, None
+        maps = [self.map(X1, X1[:1]), (None, None) if X2 is None else self.map(X2, X1[:1])]
+        bars = self.inside().matrix_vjp(K_bar, K, maps[0][0], maps[1][0], own)
+        return self._pulled(bars, ("X1", "X2"), maps, need, X1)
 
     def diag(self, X):
         return self.inside().diag(self.map(X, X[:1])[0])
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        def rule(points, need):
-            return self.inside().diag_vjp(k_bar, *points, need)
-
-        return self._pulled(rule, {"X": X}, need)
-
-    def _pulled(self, rule, inputs, need):
-        """Apply ``rule(points, need)`` of ``inside()``, and pull its cotangents back."""
-        like, *_ = inputs.values()
-        through = self.map_field and needs_fields(need_of(need, self.map_field))
-        own = list(self.inside_need(need))
-        own += [n for n, X in inputs.items() if through and X is not None and n not in own]
+        own = self._own_need(need, ("X",))
         if not own:
-            return None, *(None for _ in inputs)
-        maps = [(None, None) if X is None else self.map(X, like[:1]) for X in inputs.values()]
-        part_bar, *U_bars = rule([U for U, _ in maps], tuple(own))
-        map_bar, X_bars = None, []
-        for name, U_bar, (_, residuals) in zip(inputs, U_bars, maps, strict=True):
-            new = X_bar = None
-            if U_bar is not None:
+            return None, None
+        maps = [self.map(X, X[:1])]
+        bars = self.inside().diag_vjp(k_bar, maps[0][0], own)
+        return self._pulled(bars, ("X",), maps, need, X)
+
+    def _own_need(self, need, inputs):
+        """Return what is needed of ``inside()``: also its inputs, for the field of the map."""
+        own = self.inside_need(need)
+        if self.map_field and needs_fields(need_of(need, self.map_field)):
+            own = *own, *(name for name in inputs if name not in own)
+        return own
+
+    def _pulled(self, bars, names, maps, need, like):
+        part_bar, *bars = bars
+        map_bar = None
+        for i, (name, (_, residuals)) in enumerate(zip(names, maps, strict=True)):
+            if bars[i] is not None:
                 words = tuple("X" if word == name else word for word in need)
-                new, X_bar = self.pull(U_bar, residuals, words)
-            map_bar = plus(new, map_bar)
-            X_bars.append(X_bar)
-        return self.outer(part_bar, map_bar, need, like), *X_bars
+                new, bars[i] = self.pull(bars[i], residuals, words)
+                map_bar = plus(new, map_bar)
+        return self.outer(part_bar, map_bar, need, like), *bars
