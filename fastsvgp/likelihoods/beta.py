@@ -112,7 +112,7 @@ class Beta(OneLatent):
         slope = scale * mu.one * mu.two * (odds - f + D_A - D_B)
         return log_p, slope, mu.one * D_A + mu.two * D_B + K - log_less_digamma(scale)
 
-    def where_wide(self, y, mean, var, need):
+    def where_wide(self, y, mean, var, need=True):
         y, scale = _shares(y), number(self.scale)
 
         def functions(nodes):  # K = mu log y + (1 - mu) log(1 - y) + H(mu)

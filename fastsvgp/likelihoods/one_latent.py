@@ -15,7 +15,7 @@ from .base import CHUNK, NODES, Likelihood, by_chunks, no_order, sum_outputs
 from .layout import of_unit
 from .quantiles import searched_quantiles, symmetric_quantiles
 from .targets import as_targets
-from .wide import NODES as FEW, merged, none_wide
+from .wide import NODES as FEW, averages, merged, none_wide
 
 WIDTH = 0.7  # of a density as a function of f, unless the likelihood has another
 
@@ -46,7 +46,7 @@ class OneLatent(Likelihood):
     num_nodes: int | None = 20  # a subclass can make it a setting: fs.static(default=20)
     settings = NODES
     chunk: ClassVar[int] = CHUNK // 8  # data per chunk of predictions
-    # distance of the singularities of log p from the real line, if ``where_wide`` is written
+    # distance of the singularities of log p from the real line, if ``tables`` is written
     singularities: float | None = None
 
     def log_density(self, *rows, need=True):
@@ -81,7 +81,7 @@ class OneLatent(Likelihood):
         rows, width = self.rows(Y, f), None if self.num_nodes is not None else self.singularities
         if width is None or none_wide(f.var, width):
             return self._by_nodes(need, *rows)
-        wide, new = self.where_wide(*rows, need)
+        wide, new = self.where_wide(*rows, need=need)
         return merged(wide, new, lambda *row: self._by_nodes(need, *row), *rows)
 
     def _by_nodes(self, need, *rows):
@@ -94,10 +94,24 @@ class OneLatent(Likelihood):
         bars = kernels.gauss_hermite_vjp(np.zeros(mean.shape, like=F) + 1, slope, mean, var)
         return [kernels.gauss_hermite(value), *bars, *map(kernels.gauss_hermite, own)]
 
-    def where_wide(self, *rows):
-        """Return where q(f) is too wide for nodes of its own, and ``expected`` there.
+    def where_wide(self, *rows, need=True):
+        """Return where q(f) is too wide for nodes of its own, and ``expected`` there, by tables."""
+        *columns, mean, var = rows
+        feature, which, *targets = self.tables(*columns)
 
-        ``rows`` are columns, mean and variance, and ``need``. See ``wide.averages``.
+        def functions(nodes):
+            value, _, *own = self.log_density(*targets, nodes)
+            return np.stack([value, *own], axis=1)
+
+        wide, values, *slopes = averages(functions, feature, Marginals(mean, var), which, need)
+        if not need:
+            return wide, [values[0]]
+        return wide, [values[0], *(slope[0] for slope in slopes), *values[1:]]
+
+    def tables(self, *columns):
+        """Return a ``wide.Feature``, the table of each datum (-1: none), and the tables' targets.
+
+        Log p is tabulated once for each of C different targets (C, 1), such as labels.
         """
         raise NotImplementedError
 

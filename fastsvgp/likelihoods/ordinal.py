@@ -10,11 +10,11 @@ D = erfcx(-u / sqrt 2) / 2 - E erfcx(-l / sqrt 2) / 2 and E = exp((u^2 - l^2) / 
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ..records import Marginals, leaf, record, static
+from ..records import leaf, record, static
 from ..records.typed import Array, Number
 from .one_latent import OneLatent
 from .targets import as_targets, not_whole, refuse
-from .wide import ROOT_OF_NDTR, Feature, averages
+from .wide import ROOT_OF_NDTR, Feature
 
 FAR = 37.0  # a flipped upper edge beyond this has all of the mass below it
 ROOT_HALF = float(np.sqrt(0.5))
@@ -81,20 +81,13 @@ class Ordinal(OneLatent):
         g, up, down = _log_between(edges[k + 1] - f, edges[k] - f)
         return g, down - up, up, down
 
-    def where_wide(self, y, mean, var, need):
-        k, edges = y.astype(np.intp), self._edges(mean)
-        above, below = edges[1:, None], edges[:-1, None]
+    def tables(self, y):
+        edges, labels = self._edges(y), np.arange(self.num_classes, like=y)[:, None]
         inwards = ROOT_OF_NDTR[0]
-        low, high = (np.rint(edge[:, 0]) for edge in (below + inwards, above - inwards))
+        low, high = (np.rint(edge) for edge in (edges[:-1] + inwards, edges[1:] - inwards))
         low, high = (np.where(np.isfinite(a), a, b) for a, b in ((low, high), (high, low)))
         half = np.maximum(0.5 * (high - low), 0)
-        feature = Feature(0.5 * (low + high), self.singularities, half)
-
-        def functions(nodes):
-            return np.stack(_log_between(above - nodes, below - nodes), axis=1)
-
-        wide, values, d_mean, d_var = averages(functions, feature, Marginals(mean, var), k, need)
-        return wide, [values[0], d_mean[0], d_var[0], *values[1:]] if need else [values[0]]
+        return Feature(0.5 * (low + high), self.singularities, half), y.astype(np.intp), labels
 
     def expected(self, Y, f, need=True):
         found = super().expected(Y, f, need)

@@ -1,5 +1,6 @@
 """Student-t noise."""
 
+import functools
 import math
 
 import numpy as np
@@ -160,6 +161,7 @@ class StudentT(Symmetric):
         return within, 0.5 - within, density
 
 
+@functools.cache
 def _log_ratio(a):
     """log Gamma(a + 1/2) - log Gamma(a) - log(a) / 2; it is -1 / (8 a) + ... for large a."""
     return a * math.log1p(0.5 / a) - 0.5 + float(remainder(a + 0.5) - remainder(a))

@@ -11,13 +11,13 @@ dg/dp = (1 - exp(-lambda)) / D.
 
 import numpy as np
 
-from ...records import Marginals, leaf, record, static
+from ...records import leaf, record, static
 from ...records.typed import Number
 from ..averages import log_normal_moments
 from ..base import number
 from ..one_latent import OneLatent
 from ..targets import refuse_all_but_counts
-from ..wide import NODES as FEW, Feature, averages
+from ..wide import NODES as FEW, Feature
 from .poisson import Poisson, expected_log_density
 
 LARGEST = 700.0  # upper limit of log rates: their exponentials must not overflow
@@ -82,27 +82,17 @@ class ZeroInflatedPoisson(OneLatent):
     def _poisson(self):
         return Poisson(num_nodes=self.num_nodes or FEW)
 
-    def _of_zero(self, f):
-        _, log_p, log_rest = self._shares()
-        rate = np.exp(np.minimum(f, LARGEST))
-        return rate, np.logaddexp(log_p, log_rest - rate)
-
     def log_density(self, y, f, need=True):
         """Of a zero: of other counts the expectation has a closed form."""
-        rate, g = self._of_zero(f)
+        _, log_p, log_rest = self._shares()
+        rate = np.exp(np.minimum(f, LARGEST))
+        g = np.logaddexp(log_p, log_rest - rate)
         if not need:
             return (g,)
-        _, _, log_rest = self._shares()
-        return g, -np.exp(f + (log_rest - rate - g)), _of_p(rate, g)
+        return g, -np.exp(f + (log_rest - rate - g)), -np.expm1(-rate) * np.exp(-g)
 
-    def where_wide(self, y, mean, var, need):
-        def functions(nodes):
-            rate, g = self._of_zero(nodes)
-            return np.stack([g, _of_p(rate, g)], axis=1)
-
-        f, which = Marginals(mean, var), np.where(y == 0, 0, -1)
-        wide, values, d_mean, d_var = averages(functions, self._feature(), f, which, need)
-        return wide, [values[0], d_mean[0], d_var[0], values[1]] if need else [values[0]]
+    def tables(self, y):
+        return self._feature(), np.where(y == 0, 0, -1), np.zeros((1, 1), like=y)
 
     def expected(self, Y, f, need=True):
         (y, mean, var), (p, _, log_rest) = self.rows(Y, f), self._shares()
@@ -128,8 +118,3 @@ class ZeroInflatedPoisson(OneLatent):
 
     def check_targets(self, Y, name="Y"):
         refuse_all_but_counts(name, Y, "Poisson")
-
-
-def _of_p(rate, g):
-    """Return dg/dp."""
-    return -np.expm1(-rate) * np.exp(-g)
