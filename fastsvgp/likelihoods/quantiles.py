@@ -4,6 +4,7 @@ All searches start from a bracket that is guaranteed to hold the quantile, and s
 ``levels`` are Python floats strictly between 0 and 1; arrays can be on any device.
 """
 
+import functools
 import itertools
 import math
 
@@ -84,6 +85,65 @@ def _distance(tail, halves, noise, var, *others):
         if done.all():
             break
     return np.where(x < math.log(HUGE), np.exp(x), np.inf)
+
+
+def count_quantiles(levels, like, cdf, size, mean, var):
+    """Compute quantiles (K, ...) of counts y ~ Poisson(exp(f)), f ~ N(mean, var).
+
+    A quantile is the smallest y whose distribution function reaches the level. Above 2^52 float64
+    cannot represent every count, so the quantile of the rate is returned: the Poisson noise, about
+    1e-8 of such a count, is neglected.
+
+    Parameters
+    ----------
+    levels : K floats
+    like : array (...)
+        Of the dtype of the result.
+    cdf : function
+        ``(y, mean, var)``, all (n,) -> P(count <= y), 0 for y < 0.
+    size : int
+        Number of data per chunk.
+    mean, var : (...)
+    """
+    out = np.empty((len(levels), *like.shape), like.dtype, like=like)
+    for k, level in enumerate(levels):
+        search = functools.partial(_smallest_count, level, cdf)
+        out[k] = by_chunks(search, like, size, mean, var)
+    return out
+
+
+def _smallest_count(level, cdf, mean, var):
+    # y <= k only if the rate is below a, or a Poisson count of rate a is at most k; likewise
+    # above. Half the level for each, and Bernstein's bounds on Poisson tails, give the bracket
+    # F(low) < level <= F(high).
+    sd = np.sqrt(var, dtype=np.float64)
+    below = max(level / 2, SMALLEST)
+    least, most = -math.log(below), -math.log((1 - level) / 2)
+
+    def rate(z):
+        with np.errstate(over="ignore"):
+            return np.exp(mean + sd * float(z))
+
+    a, b = rate(scipy.special.ndtri(below)), rate(-scipy.special.ndtri((1 - level) / 2))
+    fine = b < 2.0**51
+    a, b = np.where(fine, a, 0), np.where(fine, b, 0)
+    low = np.maximum(np.floor(a - np.sqrt(2 * least * a)) - 1, -1)
+    high = np.floor(b + most / 3 + np.sqrt(most * most / 9 + 2 * most * b)) + 2
+    # Guesses are Newton steps for a normal distribution of this spread. Every third step bisects
+    # the bracket, so the search terminates.
+    goal, centre = float(scipy.special.ndtri(level)), np.where(fine, rate(0), 0)
+    guess = centre + goal * np.sqrt(centre + (sd * centre) ** 2)
+    for turn in itertools.count():
+        at = np.argwhere(high - low > 1)[:, 0]  # brackets that are still open
+        if not at.size:
+            break
+        a, b = low[at], high[at]
+        middle = np.clip(np.floor(0.5 * (a + b) if turn % 3 == 2 else guess[at]), a + 1, b - 1)
+        p = cdf(middle, mean[at], var[at])
+        low[at], high[at] = np.where(p < level, middle, a), np.where(p < level, b, middle)
+        miss = goal - scipy.special.ndtri(np.clip(p, 1e-300, 1 - 1e-15))
+        guess[at] = middle + miss * (np.sqrt(middle + (sd[at] * middle) ** 2) + 1)
+    return np.where(fine, high, np.ceil(rate(goal)))
 
 
 def searched_quantiles(levels, mean, var, cdf, counts, *moments):

@@ -138,6 +138,11 @@ class Binomial(OneLatent):
         p = chance_below(LINKS[self.link].law(inner + 1, n - inner), mean, var)
         return np.where(k < 0, 0, np.where(k >= n, 1, p))
 
+    def predict_quantiles(self, levels, f):
+        p, _ = self.predict_mean_and_var(f)
+        levels = np.asarray(levels, p.dtype, like=p).reshape(-1, *(1,) * p.ndim)
+        return (1 - p < levels).astype(p.dtype)
+
     def check_settings(self):
         super().check_settings()
         if self.link not in LINKS:

@@ -13,7 +13,9 @@ import numpy as np
 from ...records import record, static
 from ..averages import chance_below, log_gamma_law, log_normal_moments
 from ..base import CHUNK, NODES, POSITIVE, SMALLEST, by_chunks, sum_outputs
+from ..layout import of_unit
 from ..one_latent import OneLatent
+from ..quantiles import count_quantiles
 from ..stirling import exp_remainder, poisson_constant
 from ..targets import as_targets, refuse_all_but_counts, refuse_in_column
 
@@ -99,6 +101,7 @@ class Poisson(OfRate):
     """
 
     log_concave = True
+    chunk = CHUNK // 4
     _title = "Poisson"
 
     exposure: float | str = static(default=1)
@@ -131,6 +134,10 @@ class Poisson(OfRate):
         rate = np.exp(log_rate)
         peak = poisson_constant(y) - _loss(y, log_rate, rate) - 0.5 * d * d / v
         return peak + _log_mass(v, rate, self.num_nodes) - 0.5 * np.log(2 * np.pi * v)
+
+    def predict_quantiles(self, levels, f):
+        *_, mean, var = self.rows(of_unit(self, 0 * f.mean), f)
+        return count_quantiles(levels, f.mean, self.marginal_cdf, self.chunk, mean, var)
 
     def marginal_cdf(self, y, mean, var):
         # y <= k if a Gamma(k + 1) variable exceeds the rate

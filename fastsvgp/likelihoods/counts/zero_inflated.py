@@ -116,5 +116,17 @@ class ZeroInflatedPoisson(OneLatent):
         below = self._poisson().marginal_cdf(y, mean, var)
         return np.where(y < 0, 0, p + (1 - p) * below)
 
+    def predict_quantiles(self, levels, f):
+        # P(y <= k) = p + (1 - p) F(k) reaches a level where F reaches (level - p) / (1 - p)
+        # or fails to with (1 - level) / (1 - p); the smaller one keeps its digits
+        p = float(number(self.probability))
+        out = np.zeros((len(levels), *f.mean.shape), f.mean.dtype, like=f.mean)
+        for k, level in enumerate(levels):
+            if level > p:
+                reached, missed = (level - p) / (1 - p), (1 - level) / (1 - p)
+                reached = reached if reached < 0.5 else 1 - missed
+                (out[k],) = self._poisson().predict_quantiles([reached], f)
+        return out
+
     def check_targets(self, Y, name="Y"):
         refuse_all_but_counts(name, Y, "Poisson")
