@@ -9,7 +9,7 @@ import scipy  # submodules load at first use; importing scipy.special takes long
 
 from ..records import leaf, record, static
 from ..records.typed import Number
-from .base import number
+from .base import CHUNK, number
 from .gaussian import LOG_2PI, Gaussian
 from .one_latent import OneLatent
 from .targets import as_targets, refuse_in_column
@@ -41,6 +41,7 @@ class Censored(OneLatent):
     """
 
     log_concave = True
+    chunk = CHUNK
 
     variance: Number = leaf("positive", default=1.0)
     num_nodes: int | None = static(default=None)

@@ -5,7 +5,7 @@ import scipy  # submodules load at first use; importing scipy.special takes long
 
 from ..records import leaf, record, static
 from ..records.typed import Number
-from .base import number
+from .base import CHUNK, number
 from .gaussian import LOG_2PI, Gaussian
 from .one_latent import OneLatent
 from .targets import as_targets, refuse_in_column
@@ -35,6 +35,7 @@ class KnownNoise(OneLatent):
 
     log_concave = True
     linear_in_var = True
+    chunk = CHUNK
 
     variance: Number = leaf("positive", default=1.0)
     extra: bool = static(default=True)

@@ -12,6 +12,7 @@ import scipy  # submodules load at first use; importing scipy.special takes long
 
 from ..records import leaf, record, static
 from ..records.typed import Array, Number
+from .base import CHUNK
 from .one_latent import OneLatent
 from .targets import as_targets, not_whole, refuse
 from .wide import ROOT_OF_NDTR, Feature
@@ -56,6 +57,7 @@ class Ordinal(OneLatent):
 
     log_concave = True
     counts = True
+    chunk = CHUNK
 
     first: Number = leaf()
     gaps: Array = leaf("positive")

@@ -59,6 +59,7 @@ class ZeroInflatedPoisson(OneLatent):
     """
 
     counts = True
+    chunk = Poisson.chunk
 
     probability: Number = leaf("unit", default=0.5)
     num_nodes: int | None = static(default=None)
