@@ -60,6 +60,7 @@ _ROOMS = {
         "Laplace",
         "Likelihood",
         "NegativeBinomial",
+        "OneLatent",
         "Ordinal",
         "Poisson",
         "RobustMax",

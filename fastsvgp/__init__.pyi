@@ -108,6 +108,7 @@ from .likelihoods import (
     Laplace as Laplace,
     Likelihood as Likelihood,
     NegativeBinomial as NegativeBinomial,
+    OneLatent as OneLatent,
     Ordinal as Ordinal,
     Poisson as Poisson,
     RobustMax as RobustMax,

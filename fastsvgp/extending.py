@@ -8,19 +8,19 @@ from . import check, kernels, models
 from .bounds.layer_pass import LayerPass
 from .check.weights import svgp as weighed
 from .covariances import Covariance
-from .covariances.base import ALL
+from .covariances.base import ALL, Homogeneous
 from .likelihoods import Likelihood
 from .likelihoods.base import (
     NODES,
     in_dtype,
     log,
     number,
-    refuse,
     size,
     sum_outputs,
     total,
     weighted,
 )
+from .likelihoods.targets import refuse
 from .means import Mean
 from .posteriors import Pass, Posterior
 from .posteriors.base import Bars, Joint, Projection, raise_to_floor
@@ -48,6 +48,7 @@ __all__ = [
     "Bars",
     "Blocks",
     "Covariance",
+    "Homogeneous",
     "Joint",
     "LayerPass",
     "Likelihood",

@@ -67,7 +67,8 @@ def test_extending_offers_what_its_rooms_do():
     """Names that ``fastsvgp`` has too are the same objects; inner paths still provide them."""
     from fastsvgp.bounds.layer_pass import LayerPass
     from fastsvgp.covariances.base import ALL, wanted
-    from fastsvgp.likelihoods.base import NODES, refuse
+    from fastsvgp.likelihoods.base import NODES
+    from fastsvgp.likelihoods.targets import refuse
     from fastsvgp.posteriors.base import Bars, Joint, Projection, raise_to_floor
     from fastsvgp.records import restricted
     from fastsvgp.train.steps import Snapshot, Steps

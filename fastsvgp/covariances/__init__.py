@@ -14,8 +14,7 @@ from .linear import Constant, Linear
 from .network import Network
 from .on_features import OnFeatures
 from .periodic import Periodic
-from .rational_quadratic import RationalQuadratic
-from .stationary import RBF, Matern12, Matern32, Matern52
+from .stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 
 __all__ = [
     "RBF",

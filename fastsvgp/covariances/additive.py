@@ -12,7 +12,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Array, Number
-from .base import ALL, Covariance, needs_fields, wanted, zeros_like
+from .base import ALL, Covariance, needs_fields, no_inputs, wanted
 from .tiles import tiles
 
 SIZE = 1 << 13  # of a tile: it has R + 1 arrays for each column of the inputs
@@ -80,7 +80,10 @@ class Additive(Covariance):
         sides = 2 if X2 is None else 1  # K_bar is symmetric, and both sides are one array
         X1_bar = total.A.T.copy() * (sides * scale) if "X1" in need else None
         X2_bar = total.B.T.copy() * scale if moving[0] else None
-        return self._gradient(total, need, X1), X1_bar, X2_bar
+        squares = total.squares if np.ndim(self.lengthscales) else total.squares.sum()
+        lengthscales_bar = squares / self.lengthscales
+        bar = self.gradient(need, X1, variances=total.sums, lengthscales=lengthscales_bar)
+        return bar, X1_bar, X2_bar
 
     def _add_tile(self, total, inputs, tile, bar, moving):
         """Add the cotangents of one tile.
@@ -115,17 +118,6 @@ class Additive(Covariance):
             z *= difference
             total.squares[d] += 2 * z.sum(dtype=np.float64)
 
-    def _gradient(self, total, need, like):
-        variances_bar = lengthscales_bar = None
-        if wanted(need, "variances"):
-            variances_bar = total.sums.astype(like.dtype)
-        if wanted(need, "lengthscales"):
-            squares = total.squares if np.ndim(self.lengthscales) else total.squares.sum()
-            lengthscales_bar = (squares / self.lengthscales).astype(like.dtype)
-        if variances_bar is None and lengthscales_bar is None:
-            return None
-        return Additive(variances_bar, lengthscales_bar)
-
     def _counts(self, D):
         """Return the numbers of sets of 1 ... R columns."""
         return [math.comb(D, j + 1) for j in range(len(self.variances))]
@@ -135,17 +127,11 @@ class Additive(Covariance):
         return kernels.full(len(X), sum(variance * count for variance, count in counts), X)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        variances_bar = lengthscales_bar = None
-        if wanted(need, "variances"):
-            total = k_bar.sum(dtype=np.float64)
-            bars = [(total * count).astype(X.dtype) for count in self._counts(X.shape[1])]
-            variances_bar = np.stack(bars)
-        if wanted(need, "lengthscales"):
-            lengthscales_bar = zeros_like(self.lengthscales, X)
-        has_gradient = variances_bar is not None or lengthscales_bar is not None
-        return Additive(variances_bar, lengthscales_bar) if has_gradient else None, (
-            np.zeros_like(X) if "X" in need else None
+        total = k_bar.sum(dtype=np.float64)
+        bar = self.gradient(
+            need, X, variances=lambda: np.stack([total * n for n in self._counts(X.shape[1])])
         )
+        return bar, *no_inputs(need, X=X)
 
     def check_dim(self, D):
         shape = np.shape(self.variances)

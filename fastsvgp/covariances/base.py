@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..records import Blocks, is_record, plus, tree_map
+from .. import kernels
+from ..records import Blocks, is_record, plus, restricted, tree_map
 from ..records.inducing_sets import InducingSets, sets_of, stacked, unstacked
 
 ALL = ("covariance", "X1", "X2")
-# Limit on parts within parts, below Python's recursion limit
-MAX_DEPTH = 50
 
 
 def _no_rule(cls, name, rule):
@@ -127,6 +126,36 @@ class Covariance:
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         """Cotangents ``(covariance_bar, X_bar)`` of ``diag``; None if not in ``need``."""
         raise NotImplementedError
+
+    def gradient(self, need, like, **bars):
+        """Record of the cotangents of fields; None if ``need`` names no field.
+
+        ``bars`` has the cotangents by field name: arrays, or functions that return them, which are
+        called only if ``need`` names the field; records for fields that are covariances. They are
+        cast to the dtype of ``like``. A field that is not needed has None, and a needed one that
+        ``bars`` leaves out has zeros.
+        """
+        if not needs_fields(need):
+            return None
+        new = object.__new__(type(self))  # skips __init__, as ``tree_map`` does
+        fields = new.__dict__
+        for name, kind in self._record_fields:
+            value, bar = getattr(self, name), bars.get(name)
+            if kind == "static":
+                bar = value
+            elif kind == "record" and isinstance(value, tuple):
+                parts = enumerate(zip(value, bar, strict=True))
+                bar = tuple(_part_bar(*part, need, f"{name}.{i}", like) for i, part in parts)
+            elif kind == "record":
+                bar = _part_bar(value, bar, need, name, like)
+            elif not wanted(need, name):
+                bar = None
+            else:
+                bar = bar() if callable(bar) else bar
+                bar = zeros_like(value, like) if bar is None else bar
+                bar = bar.astype(like.dtype, copy=False)
+            fields[name] = bar
+        return new
 
     def check_dim(self, D):
         """Raise ``ValueError`` if the shape of a field does not fit inputs with D columns."""
@@ -296,6 +325,31 @@ class Covariance:
         )
 
 
+class Homogeneous(Covariance):
+    """Base of covariances with k(x, x) = variance, a field, at every x.
+
+    Examples
+    --------
+    >>> from fastsvgp.extending import Homogeneous
+    >>> isinstance(fs.RBF(), Homogeneous), fs.RBF(2.0).diag(np.zeros((2, 1)))
+    (True, array([2., 2.]))
+    """
+
+    def diag(self, X):
+        return kernels.full(len(X), self.variance, X)
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        bar = self.gradient(need, X, variance=lambda: k_bar.sum(dtype=np.float64))
+        return bar, *no_inputs(need, X=X)
+
+
+def no_inputs(need, **inputs):
+    """Cotangents of inputs of which nothing is a function: zeros, or None if not needed."""
+    return [
+        np.zeros_like(X) if name in need and X is not None else None for name, X in inputs.items()
+    ]
+
+
 @cache
 def matrix_need(need, first, second):
     """Translate ``need`` for ``matrix_vjp``: the two inputs become "X1" and "X2"."""
@@ -309,54 +363,9 @@ def matrix_need(need, first, second):
     return tuple(known.get(name, name) for name in need)
 
 
-def nested(owner, parts):
-    """Set the depth of a covariance of ``parts``; refuse more levels than Python could recurse."""
-    depth = 1 + max((part._depth for part in parts if isinstance(part, Covariance)), default=0)
-    if depth > MAX_DEPTH:
-        raise ValueError(
-            f"{type(owner).__name__}: `parts` are nested more than {MAX_DEPTH} deep; put them side"
-            " by side"
-        )
-    object.__setattr__(owner, "_depth", depth)
-
-
-def all_codes(parts, D):
-    """Return ``code_columns`` of several covariances of the same inputs."""
-    found = {}
-    for part in parts:
-        for column, levels in part.code_columns(D).items():
-            known = [n for n in (levels, found.get(column)) if n is not None]
-            found[column] = min(known, default=None)
-    return found
-
-
-def refuse_codes(what, covariance, inputs):
-    """Refuse a covariance that reads codes where its inputs are not columns of X, but ``inputs``.
-
-    Numbers that a model computes are real, and codes of them would be their integer parts.
-    """
-    reader = _reader_of_codes(covariance)
-    if reader is not None:
-        raise TypeError(
-            f"{what}: a {reader} reads codes, but its inputs are {inputs}, real numbers; make each"
-            " code a column of 0 and 1"
-        )
-
-
-def _reader_of_codes(covariance):
-    """Return the name of a covariance within this one that reads codes, or None."""
-    fields = [getattr(covariance, name) for name, _ in covariance._record_fields]
-    inside = [one for field in fields for one in (field if isinstance(field, tuple) else (field,))]
-    parts = [one for one in inside if isinstance(one, Covariance)]
-    if parts:
-        return next(filter(None, map(_reader_of_codes, parts)), None)
-    kind = type(covariance)
-    return None if kind.code_columns is Covariance.code_columns else kind.__name__
-
-
 def needs_fields(need):
     """Whether ``need`` asks for any field of a covariance."""
-    return any(name.partition(".")[0] == "covariance" for name in need)
+    return "covariance" in need or any(name.startswith("covariance.") for name in need)
 
 
 def wanted(need, field):
@@ -380,36 +389,17 @@ def need_of(need, field):
     return tuple(words)
 
 
-def check_part(what, part, D, inputs=None):
-    """Check a part of a covariance.
-
-    Refuse a part that is not a covariance, defines its own inducing variables, or does not fit D
-    columns. ``inputs`` says what these are, if they are not columns of X: see ``refuse_codes``.
-    """
-    owner = what.partition(".")[0]
-    if not isinstance(part, Covariance):
-        field = what.split(".")[1]
-        raise TypeError(
-            f"{what}: `{field}` must be {'covariances' if field == 'parts' else 'a covariance'}"
-            " such as fastsvgp.RBF(...), got"
-            f" {type(part).__name__}"
-        )
-    own = [
-        name
-        for name in ("Kuu", "Kuf", "kff", "Kff")
-        if getattr(type(part), name) is not getattr(Covariance, name)
-    ]
-    if own:
-        raise TypeError(
-            f"{what}: a {type(part).__name__} has inducing variables of its own (it defines"
-            f" {', '.join(own)}), but {owner} needs values of the function; use it alone"
-        )
-    if inputs is not None:
-        refuse_codes(what, part, inputs)
-    try:
-        part.check_dim(D)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}") from None
+def _part_bar(part, bar, need, field, like):
+    """Return the cotangent of a record in a field: zeros where they are needed, instead of None."""
+    if bar is not None or part is None:
+        return bar
+    need = need_of(need, field)
+    if not needs_fields(need):
+        return tree_map(lambda leaf: None, part)
+    bar = zeros_like(part, like)
+    if "covariance" in need:
+        return bar
+    return restricted(bar, tuple(name.partition(".")[2] for name in need if "." in name))
 
 
 def zeros_like(tree, X):

@@ -9,14 +9,14 @@ from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Array, Number
 from ..runtime import tuning
-from .base import ALL, Covariance, wanted, zeros_like
+from .base import ALL, Covariance, Homogeneous, needs_fields, no_inputs
 from .features import Explicit
 
 FEATURE_COLUMNS = 3  # beyond them the products of all columns' features are too many
 
 
 @record
-class Categorical(Covariance):
+class Categorical(Homogeneous):
     """k = variance exp(-sum_d [x_d != x'_d] / lengthscales_d): equal codes are more alike.
 
     All columns hold codes. Use ``Categorical().on(3)`` for one of several columns.
@@ -56,19 +56,20 @@ class Categorical(Covariance):
         return K
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        variance_bar = lengthscales_bar = None
         W = K_bar * (self.matrix(X1, X2) if K is None else K)
-        if wanted(need, "variance"):
-            variance_bar = (W.sum(dtype=np.float64) / self.variance).astype(X1.dtype)
-        if wanted(need, "lengthscales"):
+
+        def of_lengthscales():
             sums = [(W * unequal).sum(dtype=np.float64) for unequal in self._unequal(X1, X2)]
             sums = np.stack(sums) if np.ndim(self.lengthscales) else sum(sums)
-            lengthscales_bar = (sums / np.square(self.lengthscales)).astype(X1.dtype)
-        return self._gradient(variance_bar, lengthscales_bar), *_zeros(X1, X2, need)
+            return sums / np.square(self.lengthscales)
 
-    @staticmethod
-    def _gradient(*bars):
-        return None if all(bar is None for bar in bars) else Categorical(*bars)
+        bar = self.gradient(
+            need,
+            X1,
+            variance=lambda: W.sum(dtype=np.float64) / self.variance,
+            lengthscales=of_lengthscales,
+        )
+        return bar, *no_inputs(need, X1=X1, X2=X2)
 
     def features(self, num, seeds, columns):
         """Exact features: with q = exp(-1 / lengthscale) of each column,
@@ -106,19 +107,6 @@ class Categorical(Covariance):
             factor[:, 1:] = (X[:, d : d + 1] == np.arange(codes, like=X)) * own[d]
             Phi = (Phi[:, :, None] * factor[:, None]).reshape(len(X), -1)
         return Phi
-
-    def diag(self, X):
-        return kernels.full(len(X), self.variance, X)
-
-    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        variance_bar = lengthscales_bar = None
-        if wanted(need, "variance"):
-            variance_bar = k_bar.sum(dtype=np.float64).astype(X.dtype)
-        if wanted(need, "lengthscales"):
-            lengthscales_bar = zeros_like(self.lengthscales, X)
-        return self._gradient(variance_bar, lengthscales_bar), (
-            np.zeros_like(X) if "X" in need else None
-        )
 
     def code_columns(self, D):
         return dict.fromkeys(range(D))
@@ -174,37 +162,36 @@ class Coregion(Covariance):
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         covariance_bar = None
-        if wanted(need, "weights") or wanted(need, "own"):
+        if needs_fields(need):
             first = self._members(X1)
             second = first if X2 is None else self._members(X2)
             K_bar = K_bar.astype(np.float64, copy=False)
             B_bar = kernels.matmul(first, kernels.matmul(K_bar, second, transpose_b=True))
-            covariance_bar = self._gradient(B_bar, need, X1)
-        return covariance_bar, *_zeros(X1, X2, need)
+            covariance_bar = self._of_table(B_bar, need, X1)
+        return covariance_bar, *no_inputs(need, X1=X1, X2=X2)
 
     def _members(self, X):
         """Return (C, N) ones where a row has the code, in float64: sums are long."""
         codes = np.arange(len(self.own), like=X)[:, None]
         return (codes == _codes(X)).astype(np.float64)
 
-    def _gradient(self, B_bar, need, like):
-        weights_bar = own_bar = None
-        if wanted(need, "weights"):
-            weights_bar = kernels.matmul(B_bar + B_bar.T, self.weights.astype(np.float64))
-            weights_bar = weights_bar.astype(like.dtype, copy=False)
-        if wanted(need, "own"):
-            own_bar = B_bar.diagonal().astype(like.dtype)
-        return Coregion(weights_bar, own_bar)
+    def _of_table(self, B_bar, need, like):
+        return self.gradient(
+            need,
+            like,
+            weights=lambda: kernels.matmul(B_bar + B_bar.T, self.weights.astype(np.float64)),
+            own=lambda: B_bar.diagonal().copy(),
+        )
 
     def diag(self, X):
         return np.take(self._table().diagonal().copy(), _codes(X))
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         covariance_bar = None
-        if wanted(need, "weights") or wanted(need, "own"):
+        if needs_fields(need):
             sums = (self._members(X) * k_bar).sum(1)
-            covariance_bar = self._gradient(np.diag(sums), need, X)
-        return covariance_bar, np.zeros_like(X) if "X" in need else None
+            covariance_bar = self._of_table(np.diag(sums), need, X)
+        return covariance_bar, *no_inputs(need, X=X)
 
     def code_columns(self, D):
         return {0: len(self.own)}
@@ -226,11 +213,3 @@ class Coregion(Covariance):
 def _codes(X):
     """Return the only column as whole numbers."""
     return X[:, 0].astype(np.int64)
-
-
-def _zeros(X1, X2, need):
-    """Return the cotangents of the inputs."""
-    return (
-        np.zeros_like(X1) if "X1" in need else None,
-        np.zeros_like(X2) if "X2" in need and X2 is not None else None,
-    )

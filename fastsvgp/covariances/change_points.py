@@ -5,18 +5,10 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels
-from ..records import leaf, plus, record, static, tree_map
+from ..records import leaf, plus, record, static
 from ..records.typed import Array, Number
-from .base import (
-    ALL,
-    Covariance,
-    all_codes,
-    check_part,
-    need_of,
-    needs_fields,
-    nested,
-    wanted,
-)
+from .base import ALL, Covariance, need_of, wanted
+from .checks import all_codes, check_part, nested
 from .features import Explicit, Modulated, Stacked, part_seeds
 
 
@@ -150,7 +142,7 @@ class ChangePoints(Covariance):
                 part_K_bar = first[i, :, None] * second[i]
                 part_K_bar *= K_bar
                 bars = part.matrix_vjp(part_K_bar, part_K, X1, X2, own)
-            part_bars.append(tree_map(lambda leaf: None, part) if bars[0] is None else bars[0])
+            part_bars.append(bars[0])
             sums = {name: plus(bar, sums[name]) for name, bar in zip(sums, bars[1:], strict=True)}
         pulls = self._pulls(w_bars, inputs, need) if through else {}
         X_bars = {name: sums[name] + pulls[name][2] for name in inputs if name in need}
@@ -167,14 +159,8 @@ class ChangePoints(Covariance):
         }
 
     def _gradient(self, part_bars, pulls, need, like):
-        if not needs_fields(need):
-            return None
-        at_bar = steepness_bar = None
-        if wanted(need, "at"):
-            at_bar = sum(pull[0] for pull in pulls).astype(like.dtype)
-        if wanted(need, "steepness"):
-            steepness_bar = sum(pull[1] for pull in pulls).astype(like.dtype)
-        return ChangePoints(part_bars, at_bar, steepness_bar, column=self.column)
+        at_bar, steepness_bar = (lambda k=k: sum(pull[k] for pull in pulls) for k in (0, 1))
+        return self.gradient(need, like, parts=part_bars, at=at_bar, steepness=steepness_bar)
 
     def diag(self, X):
         weights = self._weights(X)
@@ -188,7 +174,7 @@ class ChangePoints(Covariance):
             weights_bar[i] = 2 * k_bar * weights[i] * part.diag(X)
             if own:
                 bars = part.diag_vjp(k_bar * np.square(weights[i]), X, own)
-            part_bars.append(tree_map(lambda leaf: None, part) if bars[0] is None else bars[0])
+            part_bars.append(bars[0])
             if bars[1] is not None:
                 X_bar = bars[1] if X_bar is None else X_bar + bars[1]
         pull = self._weights_vjp(weights_bar, X, need)

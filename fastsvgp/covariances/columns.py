@@ -9,12 +9,13 @@ import numpy as np
 
 from .. import check
 from ..records import record, static
-from .base import ALL, Covariance, check_part, need_of, nested
-from .features import Explicit, Mapped
+from .base import Covariance
+from .checks import check_part, nested
+from .mapped import OfMap
 
 
 @record
-class On(Covariance):
+class On(OfMap):
     """k(x, x') = part(x[columns], x'[columns]). ``covariance.on(0, 2)`` makes one.
 
     Parameters
@@ -42,51 +43,17 @@ class On(Covariance):
             object.__setattr__(self, "columns", tuple(whole))
         nested(self, (self.part,))
 
-    def _of(self, X):
-        """Return the columns of X; None for None."""
-        return None if X is None else np.stack([X[:, c] for c in self.columns], axis=1)
+    def map(self, X, origin):
+        return np.stack([X[:, c] for c in self.columns], axis=1), X
 
-    def _back(self, bar, X):
-        """Return the cotangent of X from that of its columns."""
-        if bar is None:
-            return None
+    def pull(self, U_bar, X, need):
         X_bar = np.zeros_like(X)
         for i, c in enumerate(self.columns):
-            X_bar[:, c] = bar[:, i]
-        return X_bar
+            X_bar[:, c] = U_bar[:, i]
+        return None, X_bar
 
-    def features(self, num, seeds, columns):
-        part = self.part.features(num, seeds, len(self.columns))
-        if isinstance(part, Explicit):
-            return Explicit(
-                part.size,
-                lambda X: part.matrix(self._of(X)),
-                lambda Phi_bar, X: self._back(part.matrix_vjp(Phi_bar, self._of(X)), X),
-            )
-        return Mapped(part, lambda X: (self._of(X), X), self._back, width=len(self.columns))
-
-    def _bar(self, part_bar):
-        return None if part_bar is None else On(part_bar, columns=self.columns)
-
-    def matrix(self, X1, X2=None):
-        return self.part.matrix(self._of(X1), self._of(X2))
-
-    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        own = need_of(need, "part")
-        if not own:
-            return None, None, None
-        part_bar, X1_bar, X2_bar = self.part.matrix_vjp(K_bar, K, self._of(X1), self._of(X2), own)
-        return self._bar(part_bar), self._back(X1_bar, X1), self._back(X2_bar, X2)
-
-    def diag(self, X):
-        return self.part.diag(self._of(X))
-
-    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        own = need_of(need, "part")
-        if not own:
-            return None, None
-        part_bar, X_bar = self.part.diag_vjp(k_bar, self._of(X), own)
-        return self._bar(part_bar), self._back(X_bar, X)
+    def sizes(self, columns):
+        return len(self.columns), len(self.columns)
 
     def code_columns(self, D):
         codes = self.part.code_columns(len(self.columns))

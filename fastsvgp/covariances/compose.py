@@ -10,8 +10,9 @@ from operator import iadd, imul, mul
 import numpy as np
 
 from .. import check
-from ..records import record, tree_map
-from .base import ALL, Covariance, all_codes, check_part, need_of, needs_fields, nested
+from ..records import record
+from .base import ALL, Covariance, need_of
+from .checks import all_codes, check_part, nested
 from .features import Explicit, Modulated, Stacked, part_seeds
 from .linear import Constant
 from .stationary import RBF
@@ -66,13 +67,13 @@ class _Composite(Covariance):
         for i, part in enumerate(self.parts):
             own_need = need_of(need, f"parts.{i}")
             part_bar, *bars = pull(i, part, own_need) if own_need else (None,) * (1 + inputs)
-            part_bars.append(tree_map(lambda leaf: None, part) if part_bar is None else part_bar)
+            part_bars.append(part_bar)
             input_bars.append(bars)
         sums = (
             None if bars[0] is None else reduce(np.add, bars)
             for bars in zip(*input_bars, strict=True)
         )
-        return type(self)(part_bars) if needs_fields(need) else None, *sums
+        return self.gradient(need, None, parts=part_bars), *sums
 
     def code_columns(self, D):
         return all_codes(self.parts, D)

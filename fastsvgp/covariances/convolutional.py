@@ -24,19 +24,11 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..records import leaf, plus, record, replace, tree_map
+from ..records import leaf, plus, record, replace
 from ..records.inducing_sets import sets_of
 from ..records.typed import Number
-from .base import (
-    ALL,
-    Covariance,
-    check_part,
-    matrix_need,
-    need_of,
-    needs_fields,
-    wanted,
-    zeros_like,
-)
+from .base import ALL, Covariance, matrix_need, need_of, wanted
+from .checks import check_part
 from .convolutional_sums import (
     add_outer_bar,
     chunk_size,
@@ -156,21 +148,9 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
 
     def _bars(self, need, like, patch_bar, location_bar=None, weights_bar=None):
         """The record of cotangents: zeros for needed ones that are None; None if none is needed."""
-        if not needs_fields(need):
-            return None
-        bars = {}
-        for name, bar in (("patch_covariance", patch_bar), ("location_covariance", location_bar)):
-            part = getattr(self, name)
-            if part is not None and bar is None:
-                needed = needs_fields(need_of(need, name))
-                bar = zeros_like(part, like) if needed else tree_map(lambda leaf: None, part)
-            bars[name] = bar
-        if wanted(need, "weights"):
-            if weights_bar is None:
-                weights_bar = zeros_like(self.weights, like)
-            else:
-                weights_bar = self._as_weights(weights_bar)
-        return replace(self, **bars, weights=weights_bar)
+        weights_bar = None if weights_bar is None else self._as_weights(weights_bar)
+        bars = {"patch_covariance": patch_bar, "location_covariance": location_bar}
+        return self.gradient(need, like, weights=weights_bar, **bars)
 
     def _as_weights(self, weights_bar):
         """The cotangent of the field, from the cotangent of ``_weights``."""

@@ -5,18 +5,18 @@ cos(t - t') = cos t cos t' + sin t sin t': a covariance of rank two, by weighted
 
 import numpy as np
 
-from .. import kernels
 from ..errors import names_options
 from ..records import leaf, record
 from ..records.typed import ArrayLike, Number
-from .base import ALL, Covariance, wanted, zeros_like
+from .base import Homogeneous, wanted
 from .compose import Product, Sum
-from .features import Explicit
+from .linear import Linear
+from .mapped import OfMap
 from .stationary import RBF
 
 
 @record
-class Cosine(Covariance):
+class Cosine(OfMap):
     """k = variance cos(2 pi sum_d frequencies_d (x_d - x'_d)): a wave of unknown size and phase.
 
     Parameters
@@ -41,77 +41,39 @@ class Cosine(Covariance):
     variance: Number = leaf("positive", default=1.0)
     frequencies: Number = leaf(default=1.0)
     per_feature = ("frequencies",)
+    map_field = "frequencies"
 
-    def _circle(self, X):
-        """Return cos t and sin t, (N, 2); None for None."""
-        if X is None:
-            return None
+    def inside(self):
+        return Linear(self.variance)  # of points on a circle
+
+    def inside_need(self, need):
+        return tuple(name for name in need if name != "covariance.frequencies")
+
+    def outer(self, part_bar, frequencies_bar, need, like):
+        variance_bar = None if part_bar is None else part_bar.variance
+        return self.gradient(need, like, variance=variance_bar, frequencies=frequencies_bar)
+
+    def map(self, X, origin):
         turns = (X * self.frequencies).sum(1)
         t = (turns - np.rint(turns)) * (2 * np.pi)
-        return np.stack([np.cos(t), np.sin(t)], axis=1)
+        U = np.stack([np.cos(t), np.sin(t)], axis=1)
+        return U, (U, X, origin)
 
-    def features(self, num, seeds, columns):
-        root = np.sqrt(self.variance)  # Phi = sqrt(variance) (cos t, sin t)
-        return Explicit(
-            2,
-            lambda X: root * self._circle(X),
-            lambda Phi_bar, X: self._spread(self._back(self._circle(X), Phi_bar) * root, X),
-        )
+    def pull(self, U_bar, residuals, need):
+        U, X, origin = residuals
+        t_bar = (U[:, 0] * U_bar[:, 1] - U[:, 1] * U_bar[:, 0]) * (2 * np.pi)
+        frequencies_bar = X_bar = None
+        if wanted(need, "frequencies"):  # the sum of all t_bar is 0, so the origin is free
+            axis = 0 if np.ndim(self.frequencies) else None
+            frequencies_bar = (t_bar[:, None] * (X - origin)).sum(axis, dtype=np.float64)
+        if "X" in need:
+            X_bar = t_bar[:, None] * (self.frequencies * np.ones_like(X))
+        return frequencies_bar, X_bar
 
-    def matrix(self, X1, X2=None):
-        return kernels.inner(self._circle(X1), self._circle(X2), self.variance)
+    def sizes(self, columns):
+        return 2, 4
 
-    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        frequencies = wanted(need, "frequencies")
-        inputs = {"X1": X1} if X2 is None else {"X1": X1, "X2": X2}
-        inputs = {name: X for name, X in inputs.items() if frequencies or name in need}
-        names = [*inputs, *["weights"] * wanted(need, "variance")]
-        points = {"X1": self._circle(X1), "X2": self._circle(X2)}
-        *bars, variance_bar = kernels.inner_vjp(
-            K_bar, points["X1"], points["X2"], self.variance, need=names
-        )
-        bars = dict(zip(("X1", "X2"), bars, strict=True))
-        t_bars = {name: self._back(points[name], bars[name]) for name in inputs}
-        frequencies_bar = None
-        if frequencies:
-            frequencies_bar = self._frequencies_bar([(X, t_bars[n]) for n, X in inputs.items()], X1)
-        if variance_bar is None and frequencies_bar is None:
-            covariance_bar = None
-        else:
-            covariance_bar = Cosine(variance_bar, frequencies_bar)
-        return covariance_bar, *(
-            self._spread(t_bars[name], inputs[name]) if name in need and name in inputs else None
-            for name in ("X1", "X2")
-        )
-
-    @staticmethod
-    def _back(U, U_bar):
-        """Return 2 pi times the cotangent of t, (N,)."""
-        return (U[:, 0] * U_bar[:, 1] - U[:, 1] * U_bar[:, 0]) * (2 * np.pi)
-
-    def _spread(self, t_bar, X):
-        return t_bar[:, None] * (self.frequencies * np.ones_like(X))
-
-    def _frequencies_bar(self, sides, X1):
-        """Sum t_bar x over both sides; the sum of all t_bar is 0, so the origin is free."""
-        origin, axis = X1[:1].sum(0), 0 if np.ndim(self.frequencies) else None
-        return sum(
-            (t_bar[:, None] * (X - origin)).sum(axis, dtype=np.float64) for X, t_bar in sides
-        ).astype(X1.dtype)
-
-    def diag(self, X):
-        return kernels.full(len(X), self.variance, X)
-
-    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        variance_bar = frequencies_bar = None
-        if wanted(need, "variance"):
-            variance_bar = k_bar.sum(dtype=np.float64).astype(X.dtype)
-        if wanted(need, "frequencies"):
-            frequencies_bar = zeros_like(self.frequencies, X)
-        has_gradient = variance_bar is not None or frequencies_bar is not None
-        return Cosine(variance_bar, frequencies_bar) if has_gradient else None, (
-            np.zeros_like(X) if "X" in need else None
-        )
+    diag, diag_vjp = Homogeneous.diag, Homogeneous.diag_vjp
 
 
 @names_options

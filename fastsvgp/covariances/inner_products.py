@@ -5,6 +5,8 @@ a = s(x, x) and b = s(x', x'). The cotangents of s, a and b go back through the 
 products.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from .. import kernels
@@ -13,19 +15,6 @@ from ..records.typed import Number
 from .base import ALL, Covariance, wanted
 from .features import Explicit
 from .tiles import tiles
-
-
-def _squares(X, weights, offset):
-    return (weights * X * X).sum(1) + offset
-
-
-def _number(total, like):
-    return total.sum(dtype=np.float64).astype(like.dtype)
-
-
-def _per_column(terms, weights):
-    """Sum terms (N, D) of the weights' cotangent to their shape, in float64."""
-    return terms.sum(0 if np.ndim(weights) else None, dtype=np.float64)
 
 
 def _power(s, n):
@@ -54,8 +43,52 @@ def _diagonal(tile, K, X2):
     return number + (both.start - rows.start), number + (both.start - columns.start)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class OfProducts(Covariance):
+    """Base of both: cotangents of s, a and b go back to the inputs, the weights and the offset."""
+
+    per_feature = ("weights",)
+
+    def _squares(self, X):
+        return (self.weights * X * X).sum(1) + self.offset
+
+    def _back(self, s_bar, sides, X1, X2, need, **own):
+        """Return the cotangents from that of s, and pairs (cotangent of the square, X) of sides."""
+        names = [name for name in ("X1", "X2") if name in need]
+        names += ["weights"] * wanted(need, "weights")
+        *bars, weights_bar = kernels.inner_vjp(s_bar, X1, X2, self.weights, need=names)
+        for X_bar, (bar, X) in zip(bars, sides, strict=False):
+            if X_bar is not None:
+                X_bar += 2 * self.weights * X * bar[:, None]
+        return self._fields(need, X1, weights_bar, s_bar, sides, own), *bars
+
+    def _fields(self, need, like, weights_bar, s_bar, sides, own):
+        axis = 0 if np.ndim(self.weights) else None
+
+        def of_weights():
+            return weights_bar + sum(
+                (bar[:, None] * X * X).sum(axis, dtype=np.float64) for bar, X in sides
+            )
+
+        def of_offset():
+            squares = sum(bar.sum(dtype=np.float64) for bar, _ in sides)
+            return s_bar.sum(dtype=np.float64) + squares
+
+        return self.gradient(need, like, weights=of_weights, offset=of_offset, **own)
+
+    def diag(self, X):
+        return self._of_square(self._squares(X))[0]
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        _, slope, own = self._of_square(self._squares(X))
+        q_bar = k_bar * slope
+        own = {name: (k_bar * unit).sum(dtype=np.float64) for name, unit in own.items()}
+        bar = self._fields(need, X, 0.0, np.zeros((), like=X), [(q_bar, X)], own)
+        return bar, 2 * self.weights * X * q_bar[:, None] if "X" in need else None
+
+
 @record
-class Polynomial(Covariance):
+class Polynomial(OfProducts):
     """k = (sum_d weights_d x_d x'_d + offset)^degree: polynomials of this degree.
 
     Parameters
@@ -77,7 +110,6 @@ class Polynomial(Covariance):
     weights: Number = leaf("positive", default=1.0)
     offset: Number = leaf("positive", default=1.0)
     degree: int = static(default=3)
-    per_feature = ("weights",)
 
     def features(self, num, seeds, columns):
         if self.degree != 1:
@@ -101,31 +133,11 @@ class Polynomial(Covariance):
             slope = _power(s_bar[tile] + self.offset, self.degree - 1)
             slope *= self.degree
             np.multiply(slope, K_bar[tile], out=s_bar[tile])
-        names = [name for name in ("X1", "X2") if name in need]
-        if wanted(need, "weights"):
-            names.append("weights")
-        X1_bar, X2_bar, weights_bar = kernels.inner_vjp(s_bar, X1, X2, self.weights, need=names)
-        offset_bar = _number(s_bar, X1) if wanted(need, "offset") else None
-        return self._gradient(weights_bar, offset_bar), X1_bar, X2_bar
+        return self._back(s_bar, (), X1, X2, need)
 
-    def _gradient(self, weights_bar, offset_bar):
-        if weights_bar is None and offset_bar is None:
-            return None
-        return Polynomial(weights_bar, offset_bar, degree=self.degree)
-
-    def diag(self, X):
-        return _power(_squares(X, self.weights, self.offset), self.degree)
-
-    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        q_bar = _power(_squares(X, self.weights, self.offset), self.degree - 1)
-        q_bar = k_bar * (self.degree * q_bar)
-        weights_bar = X_bar = None
-        if wanted(need, "weights"):
-            weights_bar = _per_column(q_bar[:, None] * X * X, self.weights).astype(X.dtype)
-        offset_bar = _number(q_bar, X) if wanted(need, "offset") else None
-        if "X" in need:
-            X_bar = 2 * self.weights * X * q_bar[:, None]
-        return self._gradient(weights_bar, offset_bar), X_bar
+    def _of_square(self, q):
+        """Return k(x, x), its derivative in s(x, x), and derivatives in other fields."""
+        return _power(q, self.degree), self.degree * _power(q, self.degree - 1), {}
 
     def check_dim(self, D):
         super().check_dim(D)
@@ -137,7 +149,7 @@ class Polynomial(Covariance):
 
 
 @record
-class ArcCosine(Covariance):
+class ArcCosine(OfProducts):
     """k = variance / pi (a a')^order J(t): functions of a wide network of one hidden layer.
 
     With a^2 = sum_d weights_d x_d^2 + offset, a' that of x', t the angle of x and x', c = cos t:
@@ -172,11 +184,10 @@ class ArcCosine(Covariance):
     weights: Number = leaf("positive", default=1.0)
     offset: Number = leaf("positive", default=1.0)
     order: int = static(default=1)
-    per_feature = ("weights",)
 
     def _lengths(self, X1, X2):
-        a = np.sqrt(_squares(X1, self.weights, self.offset))
-        return a, a if X2 is None else np.sqrt(_squares(X2, self.weights, self.offset))
+        a = np.sqrt(self._squares(X1))
+        return a, a if X2 is None else np.sqrt(self._squares(X2))
 
     def _angle(self, s, lengths, diagonal):
         """Return ``(c, sin t, pi - t)`` of a tile of s; at ``diagonal`` c is 1."""
@@ -248,55 +259,15 @@ class ArcCosine(Covariance):
             first_bar[rows] += weighted.sum(1)
             if X2 is not None:
                 second_bar[columns] += weighted.sum(0)
-        variance_bar = (
-            (total / self.variance).astype(X1.dtype) if wanted(need, "variance") else None
-        )
         # K_bar is symmetric without X2: both sides are one
-        a_bar, b_bar = first_bar / (1 if X2 is None else 2) / first**2, second_bar / (2 * second**2)
-        return self._back(variance_bar, s_bar, a_bar, b_bar, (X1, X2), need)
+        sides = [(first_bar / (1 if X2 is None else 2) / first**2, X1)]
+        if X2 is not None:
+            sides.append((second_bar / (2 * second**2), X2))
+        return self._back(s_bar, sides, X1, X2, need, variance=total / self.variance)
 
-    def _back(self, variance_bar, s_bar, a_bar, b_bar, inputs, need):
-        """Return the cotangents of fields and inputs from those of s, a and b."""
-        X1, X2 = inputs
-        names = [name for name in ("X1", "X2") if name in need]
-        names += ["weights"] if wanted(need, "weights") else []
-        X1_bar, X2_bar, weights_bar = kernels.inner_vjp(s_bar, X1, X2, self.weights, need=names)
-        if X1_bar is not None:
-            X1_bar += 2 * self.weights * X1 * a_bar[:, None]
-        if X2_bar is not None:
-            X2_bar += 2 * self.weights * X2 * b_bar[:, None]
-        sides = [(a_bar, X1)] if X2 is None else [(a_bar, X1), (b_bar, X2)]
-        offset_bar = None
-        if weights_bar is not None:
-            more = sum(_per_column(bar[:, None] * X * X, self.weights) for bar, X in sides)
-            weights_bar = (weights_bar + more).astype(X1.dtype)
-        if wanted(need, "offset"):
-            total = s_bar.sum(dtype=np.float64) + sum(bar.sum(dtype=np.float64) for bar, _ in sides)
-            offset_bar = total.astype(X1.dtype)
-        return self._gradient(variance_bar, weights_bar, offset_bar), X1_bar, X2_bar
-
-    def _gradient(self, *bars):
-        if all(bar is None for bar in bars):
-            return None
-        return ArcCosine(*bars, order=self.order)
-
-    def diag(self, X):
-        q = _squares(X, self.weights, self.offset)
-        return self.variance * (q if self.order == 1 else 3 * q * q)
-
-    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        q = _squares(X, self.weights, self.offset)
-        # derivative of k in q, and k / variance
-        slope, unit = (1, q) if self.order == 1 else (6 * q, 3 * q * q)
-        q_bar = k_bar * (self.variance * slope)
-        variance_bar = _number(k_bar * unit, X) if wanted(need, "variance") else None
-        weights_bar = X_bar = None
-        if wanted(need, "weights"):
-            weights_bar = _per_column(q_bar[:, None] * X * X, self.weights).astype(X.dtype)
-        offset_bar = _number(q_bar, X) if wanted(need, "offset") else None
-        if "X" in need:
-            X_bar = 2 * self.weights * X * q_bar[:, None]
-        return self._gradient(variance_bar, weights_bar, offset_bar), X_bar
+    def _of_square(self, q):
+        unit, slope = (q, 1) if self.order == 1 else (3 * q * q, 6 * q)
+        return self.variance * unit, self.variance * slope, {"variance": unit}
 
     def check_dim(self, D):
         super().check_dim(D)

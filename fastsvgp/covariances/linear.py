@@ -5,7 +5,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Number
-from .base import ALL, Covariance, wanted
+from .base import ALL, Covariance, Homogeneous, no_inputs, wanted
 from .features import Explicit
 
 
@@ -47,19 +47,15 @@ class Linear(Covariance):
         return (self.variance * X * X).sum(-1)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        covariance_bar = X_bar = None
-        if wanted(need, "variance"):
-            axis = 0 if np.ndim(self.variance) else None
-            covariance_bar = Linear(
-                (k_bar[:, None] * X * X).sum(axis, dtype=np.float64).astype(X.dtype)
-            )
-        if "X" in need:
-            X_bar = 2 * self.variance * X * k_bar[:, None]
-        return covariance_bar, X_bar
+        axis = 0 if np.ndim(self.variance) else None
+        bar = self.gradient(
+            need, X, variance=lambda: (k_bar[:, None] * X * X).sum(axis, dtype=np.float64)
+        )
+        return bar, 2 * self.variance * X * k_bar[:, None] if "X" in need else None
 
 
 @record
-class Constant(Covariance):
+class Constant(Homogeneous):
     """k(x, x') = variance: one unknown constant.
 
     Parameters
@@ -88,25 +84,5 @@ class Constant(Covariance):
         return kernels.full((len(X1), len(X1 if X2 is None else X2)), self.variance, X1)
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        return (
-            (
-                Constant(K_bar.sum(dtype=np.float64).astype(X1.dtype))
-                if wanted(need, "variance")
-                else None
-            ),
-            np.zeros_like(X1) if "X1" in need else None,
-            np.zeros_like(X2) if "X2" in need and X2 is not None else None,
-        )
-
-    def diag(self, X):
-        return kernels.full(len(X), self.variance, X)
-
-    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        return (
-            (
-                Constant(k_bar.sum(dtype=np.float64).astype(X.dtype))
-                if wanted(need, "variance")
-                else None
-            ),
-            np.zeros_like(X) if "X" in need else None,
-        )
+        bar = self.gradient(need, X1, variance=lambda: K_bar.sum(dtype=np.float64))
+        return bar, *no_inputs(need, X1=X1, X2=X2)

@@ -9,15 +9,16 @@ and each reverse rule applies that of k, which gives phi_bar, then that of the n
 
 from typing import Any
 
-from ..records import plus, record, replace, restricted, tree_map
+from ..records import record, restricted
 from ..records.inducing_sets import sets_of
-from .base import ALL, Covariance, check_part, need_of, needs_fields, zeros_like
-from .features import Mapped
+from .base import need_of
+from .checks import check_part
+from .mapped import OfMap
 from .network import Network
 
 
 @record
-class OnFeatures(Covariance):
+class OnFeatures(OfMap):
     """Deep kernel k(phi(x), phi(x')), phi the features of a network; inducing inputs are features.
 
     Parameters
@@ -42,6 +43,7 @@ class OnFeatures(Covariance):
 
     covariance: Any
     network: Network
+    part_field, map_field = "covariance", "network"
 
     # --- shapes ---
 
@@ -92,27 +94,27 @@ class OnFeatures(Covariance):
 
     def inner_vjp(self, features_bar, forward, need):
         """Cotangents ``(network_bar, X_bar)`` from the cotangent of phi."""
-        network_need = ("network",) * bool(_of_network(need)) + ("X",) * ("X" in need)
+        names = _of_network(need)
+        network_need = ("network",) * bool(names) + ("X",) * ("X" in need)
         if features_bar is None or not network_need:
             return None, None
-        return self.network.vjp(features_bar, forward, network_need)
+        network_bar, X_bar = self.network.vjp(features_bar, forward, network_need)
+        if names and "" not in names:
+            network_bar = restricted(network_bar, names)
+        return network_bar, X_bar
+
+    pull = inner_vjp
 
     def outer_bar(self, covariance_bar, network_bar, need, like):
         """Combine the cotangents of k and the network; zeros if needed and None.
 
         None if ``need`` has no field.
         """
-        if not needs_fields(need):
-            return None
-        if covariance_bar is None:
-            k, needed = self.covariance, needs_fields(need_of(need, "covariance"))
-            covariance_bar = zeros_like(k, like) if needed else tree_map(lambda leaf: None, k)
-        names = _of_network(need)
-        if network_bar is None:
-            network_bar = zeros_like(self.network, like)
-        if "" not in names:
-            network_bar = restricted(network_bar, names)
-        return replace(self, covariance=covariance_bar, network=network_bar)
+        return self.outer(covariance_bar, network_bar, need, like)
+
+    def map(self, X, origin):
+        forward = self.network.forward(X)
+        return forward.features, forward
 
     def _back(self, bars, forward, need):
         """``(covariance_bar, inducing_bar, X_bar)`` from the cotangents of k and phi."""
@@ -121,17 +123,9 @@ class OnFeatures(Covariance):
         covariance_bar = self.outer_bar(covariance_bar, network_bar, need, forward.features)
         return covariance_bar, *inducing_bar, X_bar
 
-    def features(self, num, seeds, columns):
-        def forward(X):
-            forward = self.network.forward(X)
-            return forward.features, forward
-
-        def back(features_bar, forward):
-            return self.network.vjp(features_bar, forward, ("X",))[1]
-
-        part = self.covariance.features(num, seeds, self.network.num_features)
-        width = sum(map(len, self.network.weights)) + self.network.num_features
-        return Mapped(part, forward, back, width)
+    def sizes(self, columns):
+        F = self.network.num_features
+        return F, sum(map(len, self.network.weights)) + F
 
     # --- blocks ---
 
@@ -155,30 +149,6 @@ class OnFeatures(Covariance):
         k, features, forward = self.inner(X)
         bars = k.Kuf_vjp(K_bar, K, inducing, features, self.inner_need(need))
         return self._back(bars, forward, need)
-
-    def diag(self, X):
-        return self.covariance.diag(self.network(X))
-
-    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        k, features, forward = self.inner(X)
-        return self._back(k.diag_vjp(k_bar, features, self.inner_need(need)), forward, need)
-
-    def matrix(self, X1, X2=None):
-        return self.covariance.matrix(self.network(X1), None if X2 is None else self.network(X2))
-
-    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        inner = [None if X is None else self.network.forward(X) for X in (X1, X2)]
-        first, second = (None if one is None else one.features for one in inner)
-        rows = ("X1", "X2")[: 1 if X2 is None else 2] if _of_network(need) else ()
-        own = tuple({*need_of(need, "covariance"), *rows})
-        covariance_bar, *bars = self.covariance.matrix_vjp(K_bar, K, first, second, own)
-        network_bar, X_bars = None, []
-        for name, bar, forward in zip(("X1", "X2"), bars, inner, strict=True):
-            words = tuple("X" if word == name else word for word in need)
-            below, X_bar = self.inner_vjp(bar, forward, words)
-            network_bar = plus(below, network_bar)
-            X_bars.append(X_bar)
-        return self.outer_bar(covariance_bar, network_bar, need, first), *X_bars
 
     def blocks(self, Z, X, full_cov=False):
         return self.covariance.blocks(Z, self.network(X), full_cov)

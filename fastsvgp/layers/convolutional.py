@@ -16,7 +16,7 @@ from .. import check, kernels
 from ..bounds.posterior_passes import layer_pass
 from ..bounds.protocol import ALL, LayerProtocol
 from ..covariances import Covariance
-from ..covariances.base import refuse_codes
+from ..covariances.checks import refuse_codes
 from ..covariances.convolutional_sums import num_windows
 from ..covariances.image_patches import OnPatches
 from ..means import Mean

@@ -5,7 +5,7 @@ import numpy as np
 from .. import check
 from ..bounds.posterior_passes import layer_pass
 from ..covariances import Covariance
-from ..covariances.base import refuse_codes
+from ..covariances.checks import refuse_codes
 from ..errors import BadEntry, NotPositiveDefinite
 from ..likelihoods import Likelihood
 from ..means import Mean

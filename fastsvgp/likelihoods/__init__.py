@@ -9,14 +9,15 @@ from .beta import Beta
 from .censored import Censored
 from .counts.binomial import Binomial
 from .counts.negative_binomial import NegativeBinomial
+from .counts.poisson import Poisson
 from .counts.zero_inflated import ZeroInflatedPoisson
 from .gamma import Exponential, Gamma
 from .gaussian import Gaussian
 from .known_noise import KnownNoise
 from .laplace import Laplace
 from .multiclass import RobustMax, Softmax
+from .one_latent import OneLatent
 from .ordinal import Ordinal
-from .poisson import Poisson
 from .student_t import StudentT
 from .switched import Switched
 from .two_functions.base import TwoLatents
@@ -38,6 +39,7 @@ __all__ = [
     "Laplace",
     "Likelihood",
     "NegativeBinomial",
+    "OneLatent",
     "Ordinal",
     "Poisson",
     "RobustMax",

@@ -17,7 +17,7 @@ import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ..runtime.deferred_checks import on_device
-from .base import SMALLEST
+from .base import SMALLEST, log_sum_exp
 from .stirling import FAR, exp_remainder, gamma_chance, log_binomial, log_logistic, normal_shares
 
 LOST = 34.0  # a rule ends where its integrand has fallen by exp(-LOST)
@@ -154,16 +154,31 @@ def average(function, mean, sd, width, *parameters):
     -------
     (n,) float64 array
     """
-    step = np.minimum(0.35, 0.35 * np.minimum(width, 1.2) / np.maximum(sd, SMALLEST))
-    step = np.maximum(step, 2 * ENDS / MOST_NODES)
-    # on a device this copies to the host
-    half, mass, value = 1 + int(ENDS / float(step.min())), 0.0, 0.0
-    for first in range(-half, half + 1, NODES_AT_ONCE):
-        z = step * np.arange(first, min(half + 1, first + NODES_AT_ONCE), like=mean)[:, None]
+    mass, value = 0.0, 0.0
+    for z in _nodes(mean, sd, width):
         weight = np.exp(-0.5 * z * z)
         mass = mass + weight.sum(axis=0)
         value = value + (weight * function(mean + sd * z, *parameters)).sum(axis=0)
     return value / mass
+
+
+def _nodes(mean, sd, width):
+    """Yield runs (k, n) of the nodes of trapezoidal rules for N(0, 1)."""
+    step = np.minimum(0.35, 0.35 * np.minimum(width, 1.2) / np.maximum(sd, SMALLEST))
+    step = np.maximum(step, 2 * ENDS / MOST_NODES)
+    half = 1 + int(ENDS / float(step.min()))  # on a device this copies to the host
+    for first in range(-half, half + 1, NODES_AT_ONCE):
+        yield step * np.arange(first, min(half + 1, first + NODES_AT_ONCE), like=mean)[:, None]
+
+
+def log_average_of(log_p, mean, sd, width):
+    """Compute log E exp(log_p(f)) under N(mean, sd^2) by the nodes of ``average``."""
+    mass, value = 0.0, -np.inf
+    for z in _nodes(mean, sd, width):
+        log_weight = -0.5 * z * z
+        mass = mass + np.exp(log_weight).sum(axis=0)
+        value = np.logaddexp(value, log_sum_exp(log_weight + log_p(mean + sd * z)))
+    return value - np.log(mass)
 
 
 def average_of_edge(function, edge, narrowest, mean, sd, *parameters):
@@ -260,18 +275,20 @@ def _over_T(log_density, m, sd, bottom, top, *parameters):
     return (weight * scipy.special.ndtr((t - m) / sd)).sum(axis=0) / weight.sum(axis=0)
 
 
-def log_gamma_law(a, centre):
-    """Law of T = centre - log(G / a), with G ~ Gamma(a)."""
+def log_gamma_law(a, centre, sign=1):
+    """Law of T = centre + sign log(G / a), with G ~ Gamma(a); sign 1 is for a >= 1."""
 
     def survival(t, a, centre):
-        return gamma_chance(a, centre - t)
+        return gamma_chance(a, sign * (t - centre), above=sign > 0)
 
     def log_density(t, a, centre):
-        return -a * exp_remainder(centre - t)
+        return -a * exp_remainder(sign * (t - centre))
 
     width = 1 / np.sqrt(a)
-    bottom = centre - np.log1p(8 / np.sqrt(a) + LOST / a)
-    return survival, log_density, width, (bottom, centre + 8 * width + LOST / a), a < 1, a, centre
+    far = 8 * width + LOST / a
+    near = np.log1p(far)
+    ends = (centre - far, centre + near) if sign > 0 else (centre - near, centre + far)
+    return survival, log_density, width, ends, a < 1, a, centre
 
 
 def log_odds_law(p, q):

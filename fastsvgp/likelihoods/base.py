@@ -7,8 +7,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from ..errors import BadEntry
-from ..records import Marginals
+from ..records import Marginals, replace
 from ..runtime import deferred_checks
 
 LikelihoodT = TypeVar("LikelihoodT", bound="Likelihood")
@@ -71,8 +70,8 @@ class Likelihood:
 
     def __init_subclass__(cls):
         super().__init_subclass__()
-        if "expected_log_prob" in vars(cls) and "linear_in_var" not in vars(cls):
-            cls.linear_in_var = False
+        if not vars(cls).keys().isdisjoint(("expected_log_prob", "expected", "linear_in_var")):
+            cls.linear_in_var = vars(cls).get("linear_in_var", False)
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         """Sum E_q(f)[log p(y | f)] over the data, and differentiate the sum.
@@ -98,6 +97,27 @@ class Likelihood:
         likelihood_bar : record of the type of the likelihood
             Derivatives in its own parameters. None without ``need``.
         """
+        f, dtype = that_count(f, weights), f.mean.dtype
+        values, *bars = self.expected(Y, f, need)
+        ell = total(values, weights)
+        if not need:
+            return ell, None, None
+        d_mean, d_var, *own = bars
+        f_bar = Marginals(*(weighted_finite(bar, weights, dtype) for bar in (d_mean, d_var)))
+        names = [name for name, kind in self._record_fields if kind != "static"]
+        if not names:
+            return ell, f_bar, self
+        own = (in_dtype(total(bar, weights, values.ndim), dtype) for bar in own)
+        return ell, f_bar, replace(self, **dict(zip(names, own, strict=True)))
+
+    def expected(self, Y, f, need=True):
+        """E_q(f)[log p(y | f)] of each datum and its derivatives, from which the sum is made.
+
+        A tuple of float64 arrays: the values, in the shape of targets of one column; then, with
+        ``need``, the derivatives in ``f.mean`` and in ``f.var``, in their shape, and in each
+        parameter, in the order of the fields, in the shape of the values (with leading axes for a
+        parameter that is an array). There is no sum and no weight.
+        """
         raise NotImplementedError
 
     def of_variances(self, ell):
@@ -117,14 +137,14 @@ class Likelihood:
 
     def predict_cdf(self, Y, f):
         """P(y <= Y) under q(f), in the shape of ``Y``, for numeric targets."""
-        raise TypeError(_no_order(self))
+        raise TypeError(no_order(self))
 
     def predict_quantiles(self, levels, f):
         """Quantiles of y under q(f), one array in the shape of targets per level.
 
         levels : floats strictly between 0 and 1.
         """
-        raise TypeError(_no_order(self))
+        raise TypeError(no_order(self))
 
     def check_settings(self):
         """Raise ``ValueError`` if a static setting is invalid or a parameter is not one number."""
@@ -154,21 +174,23 @@ class Likelihood:
         """
 
 
-def _no_order(likelihood):
+def no_order(likelihood):
     return (
         f"targets of a {type(likelihood).__name__} model are classes, which have no quantiles;"
-        " predict_y gives probabilities (a likelihood of numbers must define predict_cdf and"
-        " predict_quantiles)"
+        " predict_y gives probabilities (a likelihood of numbers must define predict_cdf, and"
+        " predict_quantiles or a conditional_cdf)"
     )
 
 
-def total(values, weights=None):
+def total(values, weights=None, axes=None):
     """Sum an array, weighted if weights are given, in float64.
 
     Parameters
     ----------
     values : array
     weights : as ``values``, optional
+    axes : int, optional
+        Sum over this many trailing axes only.
 
     Returns
     -------
@@ -181,7 +203,8 @@ def total(values, weights=None):
     """
     if weights is not None:
         values = np.multiply(values, weights, dtype=np.float64)
-    value = np.add.reduce(values, axis=None, dtype=np.float64)
+    axis = None if axes in (None, values.ndim) else tuple(range(-axes, 0))
+    value = np.add.reduce(values, axis=axis, dtype=np.float64)
     return float(value) if isinstance(value, float) else value
 
 
@@ -265,15 +288,18 @@ def weighted_finite(bar, weights, dtype):
     Returns
     -------
     array
-        Numbers beyond the range of ``dtype`` are its largest ones.
+        Numbers beyond the range of float32 are its largest ones.
 
     Examples
     --------
     >>> weighted_finite(np.array([[1.0, 1e50]]), None, np.dtype(np.float32))
     array([[1.0000000e+00, 3.4028235e+38]], dtype=float32)
     """
+    bar = weighted(bar, weights)
+    if bar.dtype == dtype:
+        return bar
     largest = float(np.finfo(dtype).max)
-    return np.clip(weighted(bar, weights), -largest, largest).astype(dtype, copy=False)
+    return np.clip(bar, -largest, largest).astype(dtype)
 
 
 def number(leaf):
@@ -355,78 +381,10 @@ def sum_outputs(values):
     return values if values.ndim == 1 else values.sum(axis=0)
 
 
-def refuse(name, Y, bad, what, advice):
-    """Raise ``ValueError`` if any entry of a mask is set, quoting that target and its index.
-
-    Parameters
-    ----------
-    name : str
-        Name of the targets in the message.
-    Y : array
-    bad : bool array
-        Mask of invalid targets, in a shape that broadcasts to that of Y.
-    what : str
-        Description of valid targets, such as "positive numbers".
-    advice : str
-        What to do: a sentence without its full stop.
-
-    Examples
-    --------
-    >>> Y = np.array([1.0, -2.0])
-    >>> refuse("Y", Y, Y <= 0, "positive numbers", "Shift them")
-    Traceback (most recent call last):
-    fastsvgp.errors.BadEntry: `Y` must hold positive numbers; got -2.0 at index 1. Shift them
-    """
-    if not deferred_checks.none(bad):
-        bad, Y = (a.get() if deferred_checks.on_device(a) else a for a in (bad, Y))
-        at = tuple(np.argwhere(np.broadcast_to(bad, Y.shape))[0])
-        raise BadEntry(name, f"must hold {what}; got {Y[at]!s}", at, f". {advice}")
-
-
-def refuse_all_but_counts(name, Y, kind, column=None):
-    """Raise ``ValueError`` if targets of a likelihood ``kind`` are not 0, 1, 2, ...
-
-    ``column`` is (number, name) of the column that holds them, if there are several.
-    """
-    Y, said = as_targets(Y), ("counts", f"{kind} targets are whole numbers 0, 1, 2, ...")
-    y = Y if column is None else Y[column[0]]
-    for bad in (lambda: not_whole(y), lambda: y < 0, lambda: ~np.isfinite(y)):
-        refuse_in_column(name, Y, column, bad(), *said)
-
-
-def refuse_in_column(name, Y, column, bad, what, advice):
-    """Refuse as ``refuse`` does, by a mask of one column (number, name); None: of all of Y."""
-    if column is not None:
-        number, title = column
-        mask = np.zeros(Y.shape, bool, like=Y)
-        mask[number] = bad
-        bad, what = mask, f"{what} in its column {title}"
-    refuse(name, Y, bad, what, advice)
-
-
-def as_targets(Y, dtype=None):
-    """Convert targets to an array on the device where they are; of ``dtype``, if given."""
-    Y = Y if hasattr(Y, "astype") else np.asarray(Y)
-    return Y if dtype is None else Y.astype(dtype, copy=False)
-
-
-def not_whole(Y):
-    """Mask of the targets that are not whole numbers: fractions, NaN, anything not a number."""
-    return Y != np.floor(Y) if Y.dtype.kind in "iuf" else np.array(Y.dtype.kind != "b")
-
-
 def log_sum_exp(logs):
     """log sum_k exp(logs[k]), for finite ``logs``."""
     top = logs.max(axis=0)
     return top + np.log(np.exp(logs - top).sum(axis=0))
-
-
-def in_chunks(function, Y, f, size=CHUNK):
-    """Apply ``function(y, mean, var)`` -> (n,) to chunks of the flattened data.
-
-    The result has the shape and dtype of ``f.mean``.
-    """
-    return by_chunks(function, f.mean, size, Y, f.mean, f.var)
 
 
 def by_chunks(function, like, size, *arrays):

@@ -6,42 +6,27 @@ from typing import ClassVar
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ..records import Marginals, record, static
-from .base import (
-    NODES,
-    SMALLEST,
-    Likelihood,
-    as_targets,
-    in_chunks,
-    refuse,
-    sum_outputs,
-    total,
-    weighted,
-)
+from ..records import record, static
+from .base import CHUNK, SMALLEST, by_chunks
+from .one_latent import OneLatent
+from .targets import as_targets, refuse
 from .wide import expectation
 
 
-class Bernoulli(Likelihood):
+class Bernoulli(OneLatent):
     """p(y | f) = g(s f) with s = 2 y - 1 and a symmetric link g, g(-f) = 1 - g(f)."""
 
     log_concave = True
 
     link: ClassVar[str]  # name of log g in ``wide.expectation``
-    settings = NODES
+    chunk = CHUNK
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+    def expected(self, Y, f, need=True):
         # E log g(s f) under N(mean, var) is E log g under N(s mean, var), because s^2 = 1; d/dmean
         # therefore has a factor s.
         sign = 2 * as_targets(Y, f.mean.dtype) - 1
         value, d_mean, d_var = expectation(self.link, sign * f.mean, f.var, self.num_nodes, need)
-        if not need:
-            return total(value, weights), None, None
-        sign = weighted(sign, weights)
-        return (
-            total(value, weights),
-            Marginals(np.multiply(sign, d_mean, out=d_mean), weighted(d_var, weights)),
-            self,
-        )
+        return (value, sign * d_mean, d_var) if need else (value,)
 
     def check_targets(self, Y, name="Y"):
         Y = as_targets(Y)
@@ -82,13 +67,12 @@ class BernoulliProbit(Bernoulli):
     num_nodes: int | None = static(default=None)
     link = "log_ndtr"
 
-    def predict_mean_and_var(self, f):
-        p = scipy.special.ndtr(f.mean / np.sqrt(1 + f.var))
+    def moments(self, mean, var):
+        p = scipy.special.ndtr(mean / np.sqrt(1 + var))
         return p, p * (1 - p)
 
-    def predict_log_density(self, Y, f):
-        sign = 2 * as_targets(Y, f.mean.dtype) - 1
-        return sum_outputs(scipy.special.log_ndtr(sign * f.mean / np.sqrt(1 + f.var)))
+    def log_marginal(self, y, mean, var):
+        return scipy.special.log_ndtr((2 * y - 1) * mean / np.sqrt(1 + var))
 
 
 @record
@@ -125,21 +109,17 @@ class BernoulliLogit(Bernoulli):
     num_nodes: int | None = static(default=None)
     link = "log_sigmoid"
 
-    def predict_mean_and_var(self, f):
-        q = in_chunks(lambda *row: np.exp(_log_minority(*row)), f.mean, f)
-        return np.where(f.mean > 0, 1 - q, q), q * (1 - q)
+    def moments(self, mean, var):
+        q = by_chunks(_log_minority, mean, CHUNK, mean, var)
+        q = np.exp(q, out=q)
+        return np.where(mean > 0, 1 - q, q), q * (1 - q)
 
-    def predict_log_density(self, Y, f):
-        sign = 2 * as_targets(Y, np.float64) - 1
-        return sum_outputs(in_chunks(_log_density, sign, f))
-
-
-def _log_density(sign, mean, var):
-    log_q = _log_minority(sign, mean, var)
-    return np.where(sign * mean > 0, np.log1p(-np.exp(log_q)), log_q)
+    def log_marginal(self, y, mean, var):
+        sign, log_q = 2 * y - 1, _log_minority(mean, var)
+        return np.where(sign * mean > 0, np.log1p(-np.exp(log_q)), log_q)
 
 
-def _log_minority(_, mean, var):
+def _log_minority(mean, var):
     """log E sigmoid(f), f ~ N(-|mean|, var): of the less likely label, by the sign of the mean."""
     # With x = exp(-|f|), sigmoid(f) = x / (1 + x) left of 0 and 1 / (1 + x) right of it. On [0, 1]
     # 1 / (1 + x) is a polynomial sum_k a_k x^k to 1e-14. Its terms have closed forms: E[exp(j f); f

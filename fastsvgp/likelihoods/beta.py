@@ -20,26 +20,12 @@ with S a bound of the slope, all but exp(-LOST) lies within 2 var S + sd sqrt(2 
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .. import kernels
 from ..records import Marginals, leaf, record, static
 from ..records.typed import Number
 from .averages import LOST, NODES_AT_ONCE, average, average_of_edge, beta_survival
-from .base import (
-    CHUNK,
-    NODES,
-    SMALLEST,
-    Likelihood,
-    as_targets,
-    by_chunks,
-    in_dtype,
-    log_sum_exp,
-    number,
-    refuse,
-    sum_outputs,
-    total,
-    weighted_finite,
-)
+from .base import CHUNK, SMALLEST, by_chunks, log_sum_exp, number
 from .bernoulli import BernoulliLogit
+from .one_latent import OneLatent
 from .quantiles import searched_quantiles
 from .stirling import (
     HALF_LOG_2PI,
@@ -49,7 +35,8 @@ from .stirling import (
     odds_deviance,
     remainder,
 )
-from .wide import NODES as FEW, Feature, averages, merged, none_wide
+from .targets import as_targets, refuse
+from .wide import Feature, averages
 
 LEAST = 1e-300  # lower limit of A and B
 ZOOMS, NODES_OF_ZOOM = 20, 48  # at most 20, of which ordinary scales take three
@@ -57,13 +44,11 @@ STEP = 0.25  # largest distance of nodes of the final rule
 FEWEST_NODES = 192
 MOST_NODES = 2**13
 EDGE = 1.4  # largest width of the distribution function in f
-# log p has branch points at -log(1 + scale / k) +- i pi for k = 1, 2, ..., and at their negatives:
-# as they are many, 20 nodes are as exact as for a single one at this distance
-WIDTH = 2.5
+LOGISTIC = BernoulliLogit()
 
 
 @record
-class Beta(Likelihood):
+class Beta(OneLatent):
     """0 < y < 1 with mean mu = 1 / (1 + exp(-f)) and variance mu (1 - mu) / (1 + scale).
 
     The expected log density is a quadrature rule, and its gradient is exact for the computed value.
@@ -98,7 +83,10 @@ class Beta(Likelihood):
 
     scale: Number = leaf("positive", default=1.0)
     num_nodes: int | None = static(default=None)
-    settings = NODES
+    # log p has branch points at -log(1 + scale / k) +- i pi for k = 1, 2, ..., and at their
+    # negatives: as they are many, 20 nodes are as exact as for a single one at this distance
+    singularities = 2.5
+    chunk = CHUNK // 16
 
     def _shapes(self, f):
         """Return mu and 1 - mu at f, and A and B."""
@@ -111,48 +99,21 @@ class Beta(Likelihood):
         constant = remainder(scale) - 0.5 * np.log(scale) - HALF_LOG_2PI
         return constant + 0.5 * (np.log(A) + np.log(B)) - remainder(A) - remainder(B)
 
-    def _log_p(self, y, mu, A, B):
-        """Return log p of ``Shares`` y, and K."""
-        d = (y.log_one - y.log_two) - (mu.log_one - mu.log_two)
+    def log_density(self, y, f, need=True):
+        y, scale, (mu, A, B) = _shares(y), number(self.scale), self._shapes(f)
+        odds = y.log_one - y.log_two
+        d = odds - (mu.log_one - mu.log_two)
         less, share = mu.one <= mu.two, np.minimum(mu.one, mu.two)
         K = odds_deviance(share, 1.0, share, np.where(less, d, -d))
-        log_p = self._less_deviance(A, B) - y.log_one - y.log_two + number(self.scale) * K
-        return log_p, K
-
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        dtype, scale = f.mean.dtype, number(self.scale)
-        y = _shares(Y)
-
-        def rule(*rows):
-            *shares, mean, var = rows
-            y, F = Shares(*shares), kernels.gauss_hermite_nodes(mean, var, self.num_nodes or FEW)
-            mu, A, B = self._shapes(F)
-            log_p, K = self._log_p(y, mu, A, B)
-            ell = kernels.gauss_hermite(log_p)
-            if not need:
-                return [ell]
-            D_A, D_B = log_less_digamma(A), log_less_digamma(B)
-            slope = scale * mu.one * mu.two * (y.log_one - y.log_two - F + D_A - D_B)
-            ones = np.zeros(mean.shape, like=F) + 1
-            of_scale = mu.one * D_A + mu.two * D_B + K
-            bars = kernels.gauss_hermite_vjp(ones, slope, mean, var)
-            return [ell, *bars, kernels.gauss_hermite(of_scale)]
-
-        if self.num_nodes is not None or none_wide(f.var, WIDTH):
-            found = rule(*y, f.mean, f.var)
-        else:
-            wide, new = self._where_wide(y, f, need)
-            found = merged(wide, new, rule, *y, f.mean, f.var)
-        ell = total(found[0], weights)
+        log_p = self._less_deviance(A, B) - y.log_one - y.log_two + scale * K
         if not need:
-            return ell, None, None
-        bars = (weighted_finite(bar, weights, dtype) for bar in found[1:3])
-        scale_bar = total(found[3] - log_less_digamma(scale), weights)
-        return ell, Marginals(*bars), Beta(in_dtype(scale_bar, dtype), num_nodes=self.num_nodes)
+            return (log_p,)
+        D_A, D_B = log_less_digamma(A), log_less_digamma(B)
+        slope = scale * mu.one * mu.two * (odds - f + D_A - D_B)
+        return log_p, slope, mu.one * D_A + mu.two * D_B + K - log_less_digamma(scale)
 
-    def _where_wide(self, y, f, need):
-        """Return where q(f) is wide, and E log p, its derivatives and that in the scale there."""
-        scale = number(self.scale)
+    def where_wide(self, y, mean, var, need=True):
+        y, scale = _shares(y), number(self.scale)
 
         def functions(nodes):  # K = mu log y + (1 - mu) log(1 - y) + H(mu)
             mu, A, B = self._shapes(nodes)
@@ -160,8 +121,8 @@ class Beta(Likelihood):
             of_scale = mu.one * log_less_digamma(A) + mu.two * log_less_digamma(B) + H
             return np.stack([self._less_deviance(A, B) + scale * H, mu.one, of_scale], axis=1)
 
-        feature = Feature(0.0, WIDTH, np.ceil(np.log1p(scale)))
-        wide, values, d_mean, d_var = averages(functions, feature, f, need=need)
+        feature = Feature(0.0, self.singularities, np.ceil(np.log1p(scale)))
+        wide, values, d_mean, d_var = averages(functions, feature, Marginals(mean, var), need=need)
         alone, mu, of_scale = values
         K = mu * y.log_one + (1 - mu) * y.log_two
         ell = alone + scale * K - y.log_one - y.log_two
@@ -169,30 +130,25 @@ class Beta(Likelihood):
             return wide, [ell]
         odds = scale * (y.log_one - y.log_two)
         bars = (bar[0] + odds * bar[1] for bar in (d_mean, d_var))
-        return wide, [ell, *bars, K + of_scale]
+        return wide, [ell, *bars, K + of_scale - log_less_digamma(scale)]
 
-    def predict_mean_and_var(self, f):
-        mean, spread = BernoulliLogit().predict_mean_and_var(f)
+    def moments(self, mean, var):
+        centre, spread = LOGISTIC.predict_mean_and_var(Marginals(mean, var))
 
         def part(m, v):  # E mu (1 - mu)
-            m, sd = m.astype(np.float64, copy=False), np.sqrt(v, dtype=np.float64)
             expit = scipy.special.expit
-            return average(lambda t: expit(t) * expit(-t), m, sd, np.zeros(m.shape, like=m) + 1)
+            return average(lambda t: expit(t) * expit(-t), m, np.sqrt(v), np.ones_like(m))
 
-        inner = by_chunks(part, f.mean, CHUNK // 8, f.mean, f.var)
-        return mean, np.maximum(spread - inner, 0) + inner / (1 + self.scale)
+        inner = by_chunks(part, mean, self.chunk, mean, var)
+        return centre, np.maximum(spread - inner, 0) + inner / (1 + self.scale)
 
-    def predict_log_density(self, Y, f):
-        return sum_outputs(by_chunks(self._log_density, f.mean, CHUNK // 16, Y, f.mean, f.var))
-
-    def _log_density(self, y, mean, var):
-        y = _shares(y)
-        m, v = mean.astype(np.float64, copy=False), np.maximum(var, SMALLEST, dtype=np.float64)
+    def log_marginal(self, y, mean, var):
+        m, v = mean, np.maximum(var, SMALLEST)
         scale, far = number(self.scale), np.sqrt(2 * LOST * v)
-        size = np.abs(y.log_one - y.log_two)
+        size = np.abs(np.log(y) - np.log1p(-y))
 
         def logs(x):
-            return self._log_p(y, *self._shapes(m + x))[0] - 0.5 * x * (x / v)
+            return self.log_density(y, m + x, need=False)[0] - 0.5 * x * (x / v)
 
         # bounds of the slope: everywhere, and beyond the edge
         most, edge = 1.2 + scale * (size + np.log1p(scale) + 1), np.log1p(scale * (1 + size)) + 3
@@ -215,17 +171,13 @@ class Beta(Likelihood):
             total_logs = np.logaddexp(total_logs, log_sum_exp(logs(low + step * k)))
         return total_logs + np.log(step) - 0.5 * np.log(2 * np.pi * v)
 
-    def predict_cdf(self, Y, f):
-        def part(y, mean, var):
-            inner = _shares(np.where((y > 0) & (y < 1), y, 0.5))
-            p = self._cdf(inner.log_one - inner.log_two, mean, var)
-            return np.where(y <= 0, 0, np.where(y >= 1, 1, p))
-
-        return by_chunks(part, f.mean, CHUNK // 8, Y, f.mean, f.var)
+    def marginal_cdf(self, y, mean, var):
+        inner = _shares(np.where((y > 0) & (y < 1), y, 0.5))
+        p = self._cdf(inner.log_one - inner.log_two, mean, var)
+        return np.where(y <= 0, 0, np.where(y >= 1, 1, p))
 
     def _cdf(self, t, mean, var):
         """Return P(logit y <= t)."""
-        m, sd = mean.astype(np.float64, copy=False), np.sqrt(var, dtype=np.float64)
 
         def given(f, t):
             _, A, B = self._shapes(f)
@@ -236,12 +188,11 @@ class Beta(Likelihood):
             return np.minimum(np.sqrt(1 / A + 1 / B), EDGE)
 
         narrowest = np.minimum(2 / np.sqrt(2 + number(self.scale)), EDGE)
-        return average_of_edge(given, edge, narrowest, m, sd, t)
+        return average_of_edge(given, edge, narrowest, mean, np.sqrt(var), t)
 
     def predict_quantiles(self, levels, f):
         # of the log odds, where there are no ends
-        mean, var = (x.astype(np.float64, copy=False) for x in (f.mean, f.var))
-
+        _, mean, var = self.rows(f.mean, f)
         spread = var + 4 / number(self.scale)
         odds = searched_quantiles(levels, mean, spread, self._cdf, False, mean, var)
         return scipy.special.expit(odds).astype(f.mean.dtype, copy=False)
@@ -254,5 +205,4 @@ class Beta(Likelihood):
 
 def _shares(y):
     """Return the ``Shares`` y and 1 - y."""
-    y = y.astype(np.float64, copy=False)
     return Shares(y, 1 - y, np.log(y), np.log1p(-y))

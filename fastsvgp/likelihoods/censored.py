@@ -7,25 +7,17 @@ at most y (side -1) has the expected log density R(side (mean - y) / sd, var / v
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ..records import Marginals, leaf, record, static
+from ..records import leaf, record, static
 from ..records.typed import Number
-from .base import (
-    NODES,
-    Likelihood,
-    as_targets,
-    in_dtype,
-    number,
-    refuse_in_column,
-    sum_outputs,
-    total,
-    weighted_finite,
-)
+from .base import CHUNK, number
 from .gaussian import LOG_2PI, Gaussian
+from .one_latent import OneLatent
+from .targets import as_targets, refuse_in_column
 from .wide import expectation
 
 
 @record
-class Censored(Likelihood):
+class Censored(OneLatent):
     """y = f + noise, noise ~ N(0, variance); targets have the columns y, side.
 
     Y is (N, 2), or (N, P, 2) for P outputs. Where side is 0, y was seen. Where it is 1 the value is
@@ -49,44 +41,39 @@ class Censored(Likelihood):
     """
 
     log_concave = True
+    chunk = CHUNK
 
     variance: Number = leaf("positive", default=1.0)
     num_nodes: int | None = static(default=None)
-    settings = NODES
     target_columns = ("y", "side")
     unit_columns = (0.0,)
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        dtype, (y, side) = f.mean.dtype, Y.astype(np.float64, copy=False)
-        s = number(self.variance)
+    def expected(self, Y, f, need=True):
+        (y, side, mean, var), s = self.rows(Y, f), number(self.variance)
         sd, seen = s**0.5, side == 0
         sign = np.where(seen, 1, side) / sd
-        t, v = sign * (f.mean - y), np.divide(f.var, s, dtype=np.float64)
+        t, v = sign * (mean - y), var / s
         R, R_m, R_v = expectation("log_ndtr", t, v, self.num_nodes, need)
         q = t * t + v
-        ell = total(np.where(seen, -0.5 * (LOG_2PI + np.log(s) + q), R), weights)
+        value = np.where(seen, -0.5 * (LOG_2PI + np.log(s) + q), R)
         if not need:
-            return ell, None, None
+            return (value,)
         mean_bar = np.where(seen, -t, R_m) * sign
         var_bar = np.where(seen, -0.5, R_v) / s
-        variance_bar = np.where(seen, 0.5 * (q - 1), -0.5 * R_m * t - R_v * v) / s
-        bars = (weighted_finite(bar, weights, dtype) for bar in (mean_bar, var_bar))
-        own = Censored(in_dtype(total(variance_bar, weights), dtype), num_nodes=self.num_nodes)
-        return ell, Marginals(*bars), own
+        return value, mean_bar, var_bar, np.where(seen, 0.5 * (q - 1), -0.5 * R_m * t - R_v * v) / s
 
-    def predict_mean_and_var(self, f):
-        return Gaussian(self.variance).predict_mean_and_var(f)
+    def moments(self, mean, var):
+        return mean, var + self.variance
 
-    def predict_log_density(self, Y, f):
+    def log_marginal(self, y, side, mean, var):
         """log E p(y | f): a density where y was seen, else the logarithm of a probability."""
-        y, side = Y
-        var = f.var + self.variance
-        r = (f.mean - y) / np.sqrt(var)
+        var = var + self.variance
+        r = (mean - y) / np.sqrt(var)
         seen = -0.5 * (LOG_2PI + np.log(var) + r * r)
-        return sum_outputs(np.where(side == 0, seen, scipy.special.log_ndtr(side * r)))
+        return np.where(side == 0, seen, scipy.special.log_ndtr(side * r))
 
-    def predict_cdf(self, Y, f):
-        return Gaussian(self.variance).predict_cdf(Y[0], f)
+    def marginal_cdf(self, y, side, mean, var):
+        return scipy.special.ndtr((y - mean) / np.sqrt(var + self.variance))
 
     def predict_quantiles(self, levels, f):
         return Gaussian(self.variance).predict_quantiles(levels, f)

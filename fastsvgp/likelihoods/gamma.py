@@ -14,61 +14,41 @@ Given f, the target is at most y if a Gamma(a) variable is at most a y exp(-f).
 
 import numpy as np
 
-from ..records import Marginals, leaf, record
+from ..records import leaf, record
 from ..records.typed import Number
 from .averages import chance_below, log_average, log_gamma_law, log_normal_moments
-from .base import (
-    CHUNK,
-    Likelihood,
-    as_targets,
-    by_chunks,
-    in_dtype,
-    number,
-    refuse,
-    sum_outputs,
-    that_count,
-    total,
-    weighted_finite,
-)
+from .base import number
+from .one_latent import OneLatent
 from .quantiles import searched_quantiles
 from .stirling import HALF_LOG_2PI, exp_remainder, log_less_digamma, remainder
+from .targets import as_targets, refuse
 
 LARGEST = 700.0  # upper limit of logarithms: their exponentials must not overflow
 
 
-class _GammaNoise(Likelihood):
+class _GammaNoise(OneLatent):
     """Base of both; ``_shape`` is a () array, or a number."""
 
     log_concave = True
 
-    def _of_data(self, Y, f, weights, need):
-        """Return the expected log density, derivatives in f, and the derivative in the shape."""
-        f, a, log_y = that_count(f, weights), self._shape, np.log(Y, dtype=np.float64)
-        half = 0.5 * f.var.astype(np.float64, copy=False)
-        w = log_y - f.mean + half
+    def expected(self, Y, f, need=True):
+        a, (y, mean, var) = self._shape, self.rows(Y, f)
+        log_y, half = np.log(y), 0.5 * var
+        w = log_y - mean + half
         with np.errstate(over="ignore"):
             loss = exp_remainder(w) + half
-            ell = total(_constant(a) - log_y - a * loss, weights)
+            value = _constant(a) - log_y - a * loss
             if not need:
-                return ell, None, None
-            bars = (
-                weighted_finite(bar, weights, f.mean.dtype)
-                for bar in (a * np.expm1(w), -0.5 * a * np.exp(w))
-            )
-            return ell, Marginals(*bars), total(log_less_digamma(a) - loss, weights)
+                return (value,)
+            return value, a * np.expm1(w), -0.5 * a * np.exp(w), log_less_digamma(a) - loss
 
-    def predict_mean_and_var(self, f):
-        mean, spread, square = log_normal_moments(f.mean, f.var)
-        with np.errstate(over="ignore"):
-            var = spread + square / self._shape
-            return tuple(x.astype(f.mean.dtype, copy=False) for x in (mean, var))
+    def moments(self, mean, var):
+        mean, spread, square = log_normal_moments(mean, var)
+        return mean, spread + square / self._shape
 
-    def predict_log_density(self, Y, f):
-        return sum_outputs(by_chunks(self._log_density, f.mean, CHUNK // 8, Y, f.mean, f.var))
-
-    def _log_density(self, y, mean, var):
+    def log_marginal(self, y, mean, var):
         # of u = f - mean: the digits of a large mean would be lost in f - log y
-        a, log_y = self._shape, np.log(y, dtype=np.float64)
+        a, log_y = self._shape, np.log(y)
         centre = log_y - mean
 
         def above(u):
@@ -82,20 +62,16 @@ class _GammaNoise(Likelihood):
 
         return _constant(a) - log_y + log_average(log_p, slopes, centre, 0 * centre, var)
 
-    def predict_cdf(self, Y, f):
-        def part(y, mean, var):
-            p = self._cdf_of_log(np.log(np.where(y > 0, y, 1), dtype=np.float64), mean, var)
-            return np.where(y > 0, p, 0)
-
-        return by_chunks(part, f.mean, CHUNK // 8, Y, f.mean, f.var)
+    def marginal_cdf(self, y, mean, var):
+        p = self._cdf_of_log(np.log(np.where(y > 0, y, 1)), mean, var)
+        return np.where(y > 0, p, 0)
 
     def _cdf_of_log(self, log_y, mean, var):
         a = self._shape + np.zeros(1, like=mean)
-        return chance_below(log_gamma_law(a, log_y), mean, var)
+        return chance_below(log_gamma_law(a, log_y, sign=-1), mean, var)
 
     def predict_quantiles(self, levels, f):
-        a = self._shape
-        mean, var = (x.astype(np.float64, copy=False) for x in (f.mean, f.var))
+        a, (_, mean, var) = self._shape, self.rows(f.mean, f)
         centre = mean - log_less_digamma(a)
         spread = var + 1 / a + 1 / (a * a)  # above the variance of log G
         logs = searched_quantiles(levels, centre, spread, self._cdf_of_log, False, mean, var)
@@ -132,10 +108,6 @@ class Gamma(_GammaNoise):
     def _shape(self):
         return number(self.shape)
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        ell, f_bar, shape_bar = self._of_data(Y, f, weights, need)
-        return ell, f_bar, Gamma(in_dtype(shape_bar, f.mean.dtype)) if need else None
-
 
 @record
 class Exponential(_GammaNoise):
@@ -147,11 +119,7 @@ class Exponential(_GammaNoise):
     -81.42
     """
 
-    _shape = 1.0
-
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        ell, f_bar, _ = self._of_data(Y, f, weights, need)
-        return ell, f_bar, self if need else None
+    _shape = 1.0  # it is no field, so that the derivative in it is dropped
 
 
 def _constant(a):

@@ -3,23 +3,16 @@
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ..records import Marginals, leaf, record, static
+from ..records import leaf, record, static
 from ..records.typed import Number
-from .base import (
-    Likelihood,
-    as_targets,
-    in_dtype,
-    number,
-    refuse_in_column,
-    sum_outputs,
-    total,
-    weighted,
-)
+from .base import CHUNK, number
 from .gaussian import LOG_2PI, Gaussian
+from .one_latent import OneLatent
+from .targets import as_targets, refuse_in_column
 
 
 @record
-class KnownNoise(Likelihood):
+class KnownNoise(OneLatent):
     """y = f + noise, noise ~ N(0, variance + known); targets have the columns y, known.
 
     Y is (N, 2), or (N, P, 2) for P outputs: a measurement, and the variance of its error. All
@@ -42,6 +35,7 @@ class KnownNoise(Likelihood):
 
     log_concave = True
     linear_in_var = True
+    chunk = CHUNK
 
     variance: Number = leaf("positive", default=1.0)
     extra: bool = static(default=True)
@@ -49,33 +43,28 @@ class KnownNoise(Likelihood):
     target_columns = ("y", "known")
     unit_columns = (0.0,)
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+    def expected(self, Y, f, need=True):
         # ell = -(log 2 pi s + q / s) / 2 with s = variance + known and q = (y - mean)^2 + var
-        dtype, (y, known) = f.mean.dtype, Y.astype(np.float64, copy=False)
-        s, r = number(self.excess) + known, y - f.mean
-        q = r * r + f.var
-        ell = total(-0.5 * (LOG_2PI + np.log(s) + q / s), weights)
-        if not need:
-            return ell, None, None
-        bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (r / s, -0.5 / s))
-        variance_bar = self.extra * total(0.5 * (q / s - 1) / s, weights)
-        bar = KnownNoise(in_dtype(variance_bar, dtype), extra=self.extra)
-        return ell, Marginals(*bars), bar
+        y, known, mean, var = self.rows(Y, f)
+        s, r = number(self.excess) + known, y - mean
+        q = (r * r + var) / s
+        value = -0.5 * (LOG_2PI + np.log(s) + q)
+        return (value, r / s, -0.5 / s, self.extra * 0.5 * (q - 1) / s) if need else (value,)
 
     @property
     def excess(self):
         """Noise variance in excess of the known one: ``variance``, or 0."""
         return self.variance if self.extra else 0.0 * self.variance
 
-    def predict_mean_and_var(self, f):
-        return Gaussian(self.excess).predict_mean_and_var(f)
+    def moments(self, mean, var):
+        return mean, var + self.excess
 
-    def predict_log_density(self, Y, f):
-        y, var = Y[0], f.var + self.excess + Y[1]
-        return sum_outputs(-0.5 * (LOG_2PI + np.log(var) + (y - f.mean) ** 2 / var))
+    def log_marginal(self, y, known, mean, var):
+        var = var + self.excess + known
+        return -0.5 * (LOG_2PI + np.log(var) + (y - mean) ** 2 / var)
 
-    def predict_cdf(self, Y, f):
-        return scipy.special.ndtr((Y[0] - f.mean) / np.sqrt(f.var + self.excess + Y[1]))
+    def marginal_cdf(self, y, known, mean, var):
+        return scipy.special.ndtr((y - mean) / np.sqrt(var + self.excess + known))
 
     def predict_quantiles(self, levels, f):
         return Gaussian(self.excess).predict_quantiles(levels, f)

@@ -3,27 +3,16 @@
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ..records import Marginals, leaf, record
+from ..records import leaf, record
 from ..records.typed import Number
-from .base import (
-    CHUNK,
-    Likelihood,
-    in_chunks,
-    in_dtype,
-    log,
-    number,
-    size,
-    sum_outputs,
-    total,
-    weighted,
-)
-from .quantiles import symmetric_quantiles
+from .base import CHUNK, log, number
+from .one_latent import Symmetric
 
 SMALLEST = 1e-30  # lower limit of variances that are divided by
 
 
 @record
-class Laplace(Likelihood):
+class Laplace(Symmetric):
     """``p(y | f) = exp(-|y - f| / scale) / (2 scale)``.
 
     All results are exact: the mean of ``|y - f|`` is that of a folded normal, and y is
@@ -42,60 +31,40 @@ class Laplace(Likelihood):
     """
 
     log_concave = True
+    chunk = CHUNK
 
     scale: Number = leaf("positive")
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+    def expected(self, Y, f, need=True):
         # With d = mean - y, s = sqrt(var), t = d / s and A = E|f - y|:
         #   A = s sqrt(2 / pi) exp(-t^2 / 2) + d erf(t / sqrt 2)
         #   dA/dd = erf(t / sqrt 2)  (two terms with exp cancel)
         #   dA/ds = sqrt(2 / pi) exp(-t^2 / 2),   dA/dvar = dA/ds / (2 s)
-        #   ell = -N log(2 b) - sum A / b,   dell/db = (sum A / b - N) / b
-        # With weights, N is their sum, and the sum of A is weighted.
-        b, dtype = number(self.scale), f.mean.dtype
-        d = np.subtract(f.mean, Y, dtype=np.float64)
-        s = np.sqrt(np.maximum(f.var, SMALLEST, dtype=np.float64))
+        #   ell = -log(2 b) - A / b,   dell/db = (A / b - 1) / b
+        b, (y, mean, var) = number(self.scale), self.rows(Y, f)
+        d, s = mean - y, np.sqrt(np.maximum(var, SMALLEST))
         t = d / s
         sign = scipy.special.erf(t * float(np.sqrt(0.5)))
         peak = float(np.sqrt(2 / np.pi)) * np.exp(-0.5 * t * t)
-        count, folded = size(d, weights), total(s * peak + d * sign, weights)
-        ell = -count * log(2 * b) - folded / b
-        if not need:
-            return ell, None, None
-        bars = (
-            weighted(bar, weights).astype(dtype, copy=False)
-            for bar in (sign / -b, peak / (-2 * b * s))
-        )
-        return ell, Marginals(*bars), Laplace(in_dtype((folded / b - count) / b, dtype))
+        folded = (s * peak + d * sign) / b
+        value = -log(2 * b) - folded
+        return (value, sign / -b, peak / (-2 * b * s), (folded - 1) / b) if need else (value,)
 
-    def predict_mean_and_var(self, f):
-        return f.mean, f.var + 2 * self.scale * self.scale
+    def moments(self, mean, var):
+        return mean, var + 2 * self.scale * self.scale
 
-    def predict_log_density(self, Y, f):
+    def log_marginal(self, y, mean, var):
         # E exp(-|y - f| / b) = [U(d) + U(-d)] / 2 with d = y - mean and
         #   U(d) = exp(v / (2 b^2) - d / b) erfc(a), a = (v / b - d) / sqrt(2 v).
         # For a > 0 the equal form U = exp(-d^2 / (2 v)) erfcx(a) neither overflows nor cancels.
-        b = number(self.scale)
-        d = np.subtract(Y, f.mean, dtype=np.float64)
-        v = np.maximum(f.var, SMALLEST * b * b, dtype=np.float64)
-        log_U = [_log_U(x, v, b) for x in (d, -d)]
-        return sum_outputs((np.logaddexp(*log_U) - log(4 * b)).astype(f.mean.dtype, copy=False))
+        b, d = number(self.scale), y - mean
+        v = np.maximum(var, SMALLEST * b * b)
+        return np.logaddexp(_log_U(d, v, b), _log_U(-d, v, b)) - log(4 * b)
 
-    def predict_cdf(self, Y, f):
-        def part(y, mean, var):
-            r = np.subtract(y, mean, dtype=np.float64)
-            within, beyond, _ = self._halves(abs(r), var)
-            return np.where(r < 0, beyond, 0.5 + within)
+    def noise(self, tail):
+        return -number(self.scale) * float(np.log(2 * tail))
 
-        return in_chunks(part, Y, f)
-
-    def predict_quantiles(self, levels, f):
-        b = number(self.scale)
-        return symmetric_quantiles(
-            levels, f, self._halves, lambda tail: -b * float(np.log(2 * tail)), CHUNK
-        )
-
-    def _halves(self, r, var):
+    def halves(self, r, var):
         # With U as above: P(y - mean > r) = Phi(-r / s) + [U(r) - U(-r)] / 4, and the density is
         # [U(r) + U(-r)] / (4 b).
         b = number(self.scale)

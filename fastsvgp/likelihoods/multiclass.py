@@ -7,18 +7,8 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import (
-    NODES,
-    Likelihood,
-    as_targets,
-    log_sum_exp,
-    not_whole,
-    refuse,
-    size,
-    total,
-    weighted,
-    whole_number,
-)
+from .base import NODES, Likelihood, log_sum_exp, total, weighted, whole_number
+from .targets import as_targets, not_whole, refuse
 
 CHUNK = 256  # data per chunk of (classes, samples, data) temporaries
 
@@ -88,18 +78,12 @@ class RobustMax(Multiclass):
         "epsilon": (lambda value: 0 < value < 1, "between 0 and 1"),
     }
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+    def expected(self, Y, f, need=True):
         # E log p = P log(1 - eps) + (1 - P) log(eps / (C - 1))
         low = float(np.log(self.epsilon / (self.num_classes - 1)))
         gain = float(np.log1p(-self.epsilon)) - low
-        P, d_mean, d_var = kernels.largest(Y, f.mean, f.var, self.num_nodes, need)
-        ell = size(P, weights) * low + gain * total(P, weights)
-        if not need:
-            return ell, None, None
-        gain = weighted(gain, weights)
-        d_mean *= gain
-        d_var *= gain
-        return ell, Marginals(d_mean, d_var), self
+        P, *slopes = kernels.largest(Y, f.mean, f.var, self.num_nodes, need)
+        return (low + gain * P, *(gain * slope for slope in slopes)) if need else (low + gain * P,)
 
     def _probabilities(self, f):
         C, N = f.mean.shape

@@ -10,30 +10,19 @@ D = erfcx(-u / sqrt 2) / 2 - E erfcx(-l / sqrt 2) / 2 and E = exp((u^2 - l^2) / 
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .. import kernels
-from ..records import Marginals, leaf, record, static
+from ..records import leaf, record, static
 from ..records.typed import Array, Number
-from .base import (
-    NODES,
-    Likelihood,
-    as_targets,
-    in_dtype,
-    not_whole,
-    refuse,
-    sum_outputs,
-    total,
-    weighted,
-)
-from .wide import NODES as FEW, ROOT_OF_NDTR, Feature, averages, merged, none_wide
+from .base import CHUNK
+from .one_latent import OneLatent
+from .targets import as_targets, not_whole, refuse
+from .wide import ROOT_OF_NDTR, Feature
 
-# as the singularities of log p come in pairs, 20 nodes are as exact as for one at this distance
-WIDTH = 2.5
 FAR = 37.0  # a flipped upper edge beyond this has all of the mass below it
 ROOT_HALF = float(np.sqrt(0.5))
 
 
 @record
-class Ordinal(Likelihood):
+class Ordinal(OneLatent):
     """Labels 0 ... C - 1 in their order: y counts the edges below f + e, e ~ N(0, 1).
 
     The C - 1 edges are ``first``, ``first + gaps[0]``, ``first + gaps[0] + gaps[1]`` and so on. Two
@@ -68,11 +57,13 @@ class Ordinal(Likelihood):
 
     log_concave = True
     counts = True
+    chunk = CHUNK
 
     first: Number = leaf()
     gaps: Array = leaf("positive")
     num_nodes: int | None = static(default=None)
-    settings = NODES
+    # as the singularities come in pairs, 20 nodes are as exact as for one at this distance
+    singularities = 2.5
 
     @property
     def num_classes(self):
@@ -87,65 +78,41 @@ class Ordinal(Likelihood):
         edges[2:-1] = edges[1] + np.cumsum(gaps)
         return edges
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        dtype, labels, edges = f.mean.dtype, Y.astype(np.intp), self._edges(f.mean)
+    def log_density(self, y, f, need=True):
+        k, edges = y.astype(np.intp), self._edges(f)
+        g, up, down = _log_between(edges[k + 1] - f, edges[k] - f)
+        return g, down - up, up, down
 
-        def rule(labels, mean, var):
-            F = kernels.gauss_hermite_nodes(mean, var, self.num_nodes or FEW)
-            g, up, down = _log_between(edges[labels + 1] - F, edges[labels] - F)
-            if not need:
-                return [kernels.gauss_hermite(g)]
-            ones = np.zeros(mean.shape, like=F) + 1
-            bars = kernels.gauss_hermite_vjp(ones, down - up, mean, var)
-            return [kernels.gauss_hermite(g), *bars, *map(kernels.gauss_hermite, (up, down))]
+    def tables(self, y):
+        edges, labels = self._edges(y), np.arange(self.num_classes, like=y)[:, None]
+        inwards = ROOT_OF_NDTR[0]
+        low, high = (np.rint(edge) for edge in (edges[:-1] + inwards, edges[1:] - inwards))
+        low, high = (np.where(np.isfinite(a), a, b) for a, b in ((low, high), (high, low)))
+        half = np.maximum(0.5 * (high - low), 0)
+        return Feature(0.5 * (low + high), self.singularities, half), y.astype(np.intp), labels
 
-        if self.num_nodes is not None or none_wide(f.var, WIDTH):
-            found = rule(labels, f.mean, f.var)
-        else:
-            wide, new = _where_wide(edges, labels, f, need)
-            found = merged(wide, new, rule, labels, f.mean, f.var)
-        ell = total(found[0], weights)
+    def expected(self, Y, f, need=True):
+        found = super().expected(Y, f, need)
         if not need:
-            return ell, None, None
-        mean_bar, var_bar, up, down = found[1:]
-        bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (mean_bar, var_bar))
-        # each datum moves the edge above its label and the one below it
-        C, bar = self.num_classes, np.zeros(self.num_classes + 1, like=edges)
-        of_label = labels.ravel() == np.arange(C, like=edges)[:, None]
-        for slope, outward, at in ((up, 1, slice(1, None)), (down, -1, slice(C))):
-            slope = weighted(slope, weights).ravel()
-            bar[at] += outward * (slope * of_label).sum(axis=1)
-        later = np.cumsum(bar[-2:0:-1])[::-1]  # an edge moves with all gaps before it
-        own = Ordinal(in_dtype(later[0], dtype), later[1:].astype(dtype), num_nodes=self.num_nodes)
-        return ell, Marginals(*bars), own
+            return found
+        *found, up, down = found  # of the edges above and below the label
+        gap = np.arange(self.num_classes - 2, like=up).reshape(-1, *(1,) * up.ndim)
+        return *found, up - down, up * (Y > gap) - down * (Y > gap + 1)
 
-    def predict_mean_and_var(self, f):
-        edges = self._edges(f.mean)[1:-1].reshape(-1, *(1,) * f.mean.ndim)
-        reached = scipy.special.ndtr((f.mean - edges) / np.sqrt(1.0 + f.var))  # P(y >= k), k >= 1
+    def moments(self, mean, var):
+        edges = self._edges(mean)[1:-1].reshape(-1, *(1,) * mean.ndim)
+        reached = scipy.special.ndtr((mean - edges) / np.sqrt(1 + var))  # P(y >= k), k >= 1
         odd = 2 * np.arange(len(edges), like=edges).reshape(edges.shape) + 1
-        mean = reached.sum(axis=0)
-        var = np.maximum((odd * reached).sum(axis=0) - mean * mean, 0)
-        return tuple(x.astype(f.mean.dtype, copy=False) for x in (mean, var))
+        centre = reached.sum(axis=0)
+        return centre, np.maximum((odd * reached).sum(axis=0) - centre * centre, 0)
 
-    def predict_log_density(self, Y, f):
-        labels, edges, sd = Y.astype(np.intp), self._edges(f.mean), np.sqrt(1.0 + f.var)
-        g, _, _ = _log_between(
-            *((edges[labels + k] - f.mean) / sd.astype(np.float64) for k in (1, 0))
-        )
-        return sum_outputs(g.astype(f.mean.dtype, copy=False))
+    def log_marginal(self, y, mean, var):
+        k, edges, sd = y.astype(np.intp), self._edges(mean), np.sqrt(1 + var)
+        return _log_between(*((edges[k + above] - mean) / sd for above in (1, 0)))[0]
 
-    def predict_cdf(self, Y, f):
-        k = np.clip(np.floor(Y), -1, self.num_classes - 1).astype(np.intp)
-        p = scipy.special.ndtr((self._edges(f.mean)[k + 1] - f.mean) / np.sqrt(1.0 + f.var))
-        return p.astype(f.mean.dtype, copy=False)
-
-    def predict_quantiles(self, levels, f):
-        edges = self._edges(f.mean)[1:-1].reshape(-1, *(1,) * f.mean.ndim)
-        below = scipy.special.ndtr((edges - f.mean) / np.sqrt(1.0 + f.var))
-        out = np.empty((len(levels), *f.mean.shape), f.mean.dtype, like=f.mean)
-        for k, level in enumerate(levels):
-            out[k] = (below < level).sum(axis=0)
-        return out
+    def marginal_cdf(self, y, mean, var):
+        k = np.clip(np.floor(y), -1, self.num_classes - 1).astype(np.intp)
+        return scipy.special.ndtr((self._edges(mean)[k + 1] - mean) / np.sqrt(1 + var))
 
     def check_settings(self):
         if np.shape(self.first) or np.ndim(self.gaps) != 1:
@@ -161,21 +128,6 @@ class Ordinal(Likelihood):
         advice = "Number the labels from 0 in their order, or give one gap for each further label"
         refuse(name, Y, not_whole(Y), what, advice)
         refuse(name, Y, (Y < 0) | (Y >= C), what, advice)
-
-
-def _where_wide(edges, labels, f, need):
-    """Return where q(f) is wide, and E log p, its derivatives and averages of both slopes there."""
-    above, below = edges[1:, None], edges[:-1, None]
-    inwards = ROOT_OF_NDTR[0]
-    low, high = (np.rint(edge[:, 0]) for edge in (below + inwards, above - inwards))
-    low, high = (np.where(np.isfinite(a), a, b) for a, b in ((low, high), (high, low)))
-    feature = Feature(0.5 * (low + high), WIDTH, np.maximum(0.5 * (high - low), 0))
-
-    def functions(nodes):
-        return np.stack(_log_between(above - nodes, below - nodes), axis=1)
-
-    wide, values, d_mean, d_var = averages(functions, feature, f, labels, need)
-    return wide, [values[0], d_mean[0], d_var[0], *values[1:]] if need else [values[0]]
 
 
 def _log_between(above, below):

@@ -4,13 +4,14 @@ All searches start from a bracket that is guaranteed to hold the quantile, and s
 ``levels`` are Python floats strictly between 0 and 1; arrays can be on any device.
 """
 
+import functools
 import itertools
 import math
 
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .base import CHUNK, SMALLEST, by_chunks, in_chunks
+from .base import CHUNK, SMALLEST, by_chunks
 
 ITERATIONS = 80  # Newton takes four to eight; bisection would take about fifty
 HUGE = 1e130  # larger quantiles are infinite: their squares must not overflow
@@ -86,8 +87,8 @@ def _distance(tail, halves, noise, var, *others):
     return np.where(x < math.log(HUGE), np.exp(x), np.inf)
 
 
-def count_quantiles(levels, f, log_exposure, cdf, size):
-    """Compute quantiles (K, ...) of counts y ~ Poisson(exp(log_exposure + f)).
+def count_quantiles(levels, like, cdf, size, mean, var):
+    """Compute quantiles (K, ...) of counts y ~ Poisson(exp(f)), f ~ N(mean, var).
 
     A quantile is the smallest y whose distribution function reaches the level. Above 2^52 float64
     cannot represent every count, so the quantile of the rate is returned: the Poisson noise, about
@@ -96,26 +97,22 @@ def count_quantiles(levels, f, log_exposure, cdf, size):
     Parameters
     ----------
     levels : K floats
-    f : Marginals (...)
-    log_exposure : float
+    like : array (...)
+        Of the dtype of the result.
     cdf : function
         ``(y, mean, var)``, all (n,) -> P(count <= y), 0 for y < 0.
     size : int
         Number of data per chunk.
+    mean, var : (...)
     """
-    rows = [
-        in_chunks(
-            lambda _, mean, var, level=level: _smallest_count(level, mean, var, log_exposure, cdf),
-            f.var,
-            f,
-            size,
-        )
-        for level in levels
-    ]
-    return np.stack(rows) if rows else np.empty((0, *f.mean.shape), f.mean.dtype, like=f.mean)
+    out = np.empty((len(levels), *like.shape), like.dtype, like=like)
+    for k, level in enumerate(levels):
+        search = functools.partial(_smallest_count, level, cdf)
+        out[k] = by_chunks(search, like, size, mean, var)
+    return out
 
 
-def _smallest_count(level, mean, var, log_exposure, cdf):
+def _smallest_count(level, cdf, mean, var):
     # y <= k only if the rate is below a, or a Poisson count of rate a is at most k; likewise
     # above. Half the level for each, and Bernstein's bounds on Poisson tails, give the bracket
     # F(low) < level <= F(high).
@@ -125,7 +122,7 @@ def _smallest_count(level, mean, var, log_exposure, cdf):
 
     def rate(z):
         with np.errstate(over="ignore"):
-            return np.exp(log_exposure + mean + sd * float(z))
+            return np.exp(mean + sd * float(z))
 
     a, b = rate(scipy.special.ndtri(below)), rate(-scipy.special.ndtri((1 - level) / 2))
     fine = b < 2.0**51

@@ -1,29 +1,16 @@
 """Student-t noise."""
 
+import functools
 import math
 
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ..records import Marginals, leaf, record, static
+from ..records import leaf, record, static
 from ..records.typed import Number
-from .base import (
-    CHUNK,
-    NODES,
-    POSITIVE,
-    SMALLEST,
-    Likelihood,
-    in_chunks,
-    in_dtype,
-    log,
-    log_sum_exp,
-    number,
-    size,
-    sum_outputs,
-    total,
-    weighted,
-)
-from .quantiles import HUGE, symmetric_quantiles
+from .base import NODES, POSITIVE, SMALLEST, log, log_sum_exp, number
+from .one_latent import Symmetric
+from .quantiles import HUGE
 from .stirling import exp_remainder, remainder
 from .wide import expectation
 
@@ -32,7 +19,7 @@ NODES_AT_ONCE = 1024  # nodes of the predictive rule per chunk
 
 
 @record
-class StudentT(Likelihood):
+class StudentT(Symmetric):
     """y = f + scale t, t ~ Student-t with ``df`` degrees of freedom.
 
     The expected log density is a quadrature rule. Its error is (df + 1) / 2 times
@@ -81,47 +68,34 @@ class StudentT(Likelihood):
     def _log_normaliser(self):
         return _log_ratio(0.5 * self._df()) - 0.5 * math.log(2 * math.pi) - log(number(self.scale))
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+    def expected(self, Y, f, need=True):
         # With c = scale sqrt(df) the latent r = (f - y) / c is N((mean - y) / c, var / c^2), and
         # log p = const - (df + 1) / 2 log(1 + r^2). With R the expectation of that logarithm, R_m
         # and R_v its derivatives at (m, v):
         #   d/dmean = R_m / c,   d/dvar = R_v / c^2,
         #   d/dscale = dR/dc c / scale = -(R_m m + 2 R_v v) / scale
-        df = self._df()
-        c, half = number(self.scale) * math.sqrt(df), -0.5 * (df + 1)
-        m, v = (
-            np.subtract(f.mean, Y, dtype=np.float64) / c,
-            np.divide(f.var, c * c, dtype=np.float64),
-        )
+        (y, mean, var), scale, df = self.rows(Y, f), number(self.scale), self._df()
+        c, half = scale * math.sqrt(df), -0.5 * (df + 1)
+        m, v = (mean - y) / c, var / (c * c)
         R, R_m, R_v = expectation("log1p_square", m, v, self.num_nodes, need)
-        count = size(R, weights)
-        ell = count * self._log_normaliser() + half * total(R, weights)
+        value = half * R + self._log_normaliser()
         if not need:
-            return ell, None, None
-        dtype = f.mean.dtype
-        scale_bar = -(count + half * total(R_m * m + 2 * R_v * v, weights)) / number(self.scale)
-        bars = (
-            weighted(bar, weights).astype(dtype, copy=False)
-            for bar in (R_m * (half / c), R_v * (half / (c * c)))
-        )
-        return (
-            ell,
-            Marginals(*bars),
-            StudentT(in_dtype(scale_bar, dtype), df=self.df, num_nodes=self.num_nodes),
-        )
+            return (value,)
+        scale_bar = (R_m * m + 2 * R_v * v) * (-half / scale) - 1 / scale
+        return value, R_m * (half / c), R_v * (half / (c * c)), scale_bar
 
     def predict_mean_and_var(self, f):
         """Mean and variance of y.
 
         The variance is infinite for ``df`` <= 2; the "mean" is the centre for ``df`` <= 1.
         """
+        return super().predict_mean_and_var(f)
+
+    def moments(self, mean, var):
         noise = self.scale * self.scale * (self.df / (self.df - 2)) if self.df > 2 else np.inf
-        return f.mean, f.var + in_dtype(noise, f.mean.dtype)
+        return mean, var + noise
 
-    def predict_log_density(self, Y, f):
-        return sum_outputs(in_chunks(self._log_density, Y, f, CHUNK // 8))  # about 100 nodes each
-
-    def _log_density(self, y, mean, var):
+    def log_marginal(self, y, mean, var):
         # A Student-t is a normal of random precision: with r = y - mean, a = df / 2 and T = var +
         # scale^2 exp(-u),
         #   E p(y | f) = int Gamma(exp u; a, a) N(r; 0, T) exp(u) du,
@@ -133,8 +107,8 @@ class StudentT(Likelihood):
         # x (1 - x) <= 1/4. The integrand falls off like exp((a + 1/2) u) on the left and exp(a (u -
         # exp u)) on the right, and not before exp(-a u^2 / 2). It is cut at exp(-32).
         a, scale = 0.5 * self._df(), number(self.scale)
-        square = np.subtract(y, mean, dtype=np.float64) ** 2
-        near = square / (8 * a * np.maximum(var, SMALLEST, dtype=np.float64))
+        square = (y - mean) ** 2
+        near = square / (8 * a * np.maximum(var, SMALLEST))
         beyond = square / (2 * a * scale * scale)
         beyond = np.where(near < 0.5, np.minimum(beyond, 2 * near), beyond)
         top = math.log1p(8 / math.sqrt(a) + 32 / a)
@@ -156,22 +130,11 @@ class StudentT(Likelihood):
             math.log(step) + 0.5 * math.log(a) - math.log(2 * math.pi) - float(remainder(a))
         )
 
-    def predict_cdf(self, Y, f):
-        def part(y, mean, var):
-            r = np.subtract(y, mean, dtype=np.float64)
-            within, beyond, _ = self._halves(abs(r), var)
-            return np.where(r < 0, beyond, 0.5 + within)
+    def noise(self, tail):
+        return -number(self.scale) * float(scipy.special.stdtrit(float(self.df), tail))
 
-        return in_chunks(part, Y, f, CHUNK // 8)
-
-    def predict_quantiles(self, levels, f):
-        def noise(tail):
-            return -number(self.scale) * float(scipy.special.stdtrit(float(self.df), tail))
-
-        return symmetric_quantiles(levels, f, self._halves, noise, CHUNK // 8)
-
-    def _halves(self, r, var):
-        # The mixture of ``_log_density``, of distribution functions:
+    def halves(self, r, var):
+        # The mixture of ``log_marginal``, of distribution functions:
         #   P(0 < y - mean < r) = 1/2 int Gamma(exp u; a, a) erf(r / sqrt(2 T)) exp(u) du
         # falls off on the left like the density does, because erf(x) ~ x, and has the same nodes.
         # The weights sum to one except for the mass left of the nodes, where erf is negligible. For
@@ -198,6 +161,7 @@ class StudentT(Likelihood):
         return within, 0.5 - within, density
 
 
+@functools.cache
 def _log_ratio(a):
     """log Gamma(a + 1/2) - log Gamma(a) - log(a) / 2; it is -1 / (8 a) + ... for large a."""
     return a * math.log1p(0.5 / a) - 0.5 + float(remainder(a + 0.5) - remainder(a))

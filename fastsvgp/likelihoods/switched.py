@@ -4,7 +4,8 @@ import numpy as np
 
 from ..errors import BadEntry
 from ..records import Marginals, is_record, record
-from .base import Likelihood, as_targets, not_whole, refuse_in_column, sum_outputs
+from .base import Likelihood, sum_outputs
+from .targets import as_targets, not_whole, refuse_in_column
 
 
 @record

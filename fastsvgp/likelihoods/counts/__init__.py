@@ -1,1 +1,1 @@
-"""Likelihoods of counts beside ``poisson``."""
+"""Likelihoods of counts."""

@@ -21,20 +21,9 @@ import scipy  # submodules load at first use; importing scipy.special takes long
 
 from ...records import Marginals, record, static
 from ..averages import chance_below, log_average, log_odds_law, probit_law
-from ..base import (
-    CHUNK,
-    NODES,
-    Likelihood,
-    as_targets,
-    by_chunks,
-    not_whole,
-    refuse_all_but_counts,
-    refuse_in_column,
-    sum_outputs,
-    total,
-    weighted,
-)
+from ..base import Likelihood
 from ..bernoulli import BernoulliLogit, BernoulliProbit
+from ..one_latent import OneLatent
 from ..stirling import (
     binomial_constant,
     log_binomial,
@@ -43,6 +32,7 @@ from ..stirling import (
     normal_shares,
     shares_of,
 )
+from ..targets import as_targets, not_whole, refuse_all_but_counts, refuse_in_column
 from ..wide import expectation
 
 ROOT_HALF, ROOT_2_PI = 0.5**0.5, (2 / np.pi) ** 0.5
@@ -91,7 +81,7 @@ LINKS = {
 
 
 @record
-class Binomial(Likelihood):
+class Binomial(OneLatent):
     """y successes in n trials, each with the probability g(f); targets have the columns y, trials.
 
     Y is (N, 2), or (N, P, 2) for P outputs. One trial of each datum is ``BernoulliLogit`` or
@@ -121,60 +111,37 @@ class Binomial(Likelihood):
 
     link: str = static(default="logit")
     num_nodes: int | None = static(default=None)
-    settings = NODES
     target_columns = ("y", "trials")
     unit_columns = (1.0,)
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        y, n = as_targets(Y, np.float64)
-        dtype, (mean, var) = f.mean.dtype, (x.astype(np.float64) for x in (f.mean, f.var))
-        link = LINKS[self.link].of_one
-        R, R_m, R_v = expectation(link.link, mean, var, self.num_nodes, need)
-        L, L_m, L_v = expectation(link.link, -mean, var, self.num_nodes, need)
-        p = shares_of(y, n - y)
-        loss = y * (R - p.log_one) + (n - y) * (L - p.log_two)
-        ell = total(binomial_constant(y, n - y) + loss, weights)
-        if not need:
-            return ell, None, None
-        bars = (
-            weighted(bar, weights).astype(dtype, copy=False)
-            for bar in (y * R_m - (n - y) * L_m, y * R_v + (n - y) * L_v)
-        )
-        return ell, Marginals(*bars), self
+    def expected(self, Y, f, need=True):
+        (y, n, mean, var), link = self.rows(Y, f), LINKS[self.link].of_one.link
+        R, R_m, R_v = expectation(link, mean, var, self.num_nodes, need)
+        L, L_m, L_v = expectation(link, -mean, var, self.num_nodes, need)
+        z = n - y
+        p = shares_of(y, z)
+        value = binomial_constant(y, z) + (y * (R - p.log_one) + z * (L - p.log_two))
+        return (value, y * R_m - z * L_m, y * R_v + z * L_v) if need else (value,)
 
-    def predict_mean_and_var(self, f):
-        return LINKS[self.link].of_one.predict_mean_and_var(f)
+    def moments(self, mean, var):
+        return LINKS[self.link].of_one.predict_mean_and_var(Marginals(mean, var))
 
-    def predict_log_density(self, Y, f):
-        link = LINKS[self.link]
+    def log_marginal(self, y, n, mean, var):
+        link, z = LINKS[self.link], n - y
+        log_p, slopes = link.log_p(y, z), functools.partial(link.slopes, y, z)
+        average = log_average(log_p, slopes, link.inverse(y / n), mean, var, link.edge(n))
+        return binomial_constant(y, z) + average
 
-        def part(y, n, mean, var):
-            y, n = (x.astype(np.float64, copy=False) for x in (y, n))
-            z, peak = n - y, link.inverse(y / n)
-            log_p = link.log_p(y, z)
-            slopes = functools.partial(link.slopes, y, z)
-            average = log_average(log_p, slopes, peak, mean, var, link.edge(n))
-            return binomial_constant(y, z) + average
-
-        return sum_outputs(by_chunks(part, f.mean, CHUNK // 8, *Y, f.mean, f.var))
-
-    def predict_cdf(self, Y, f):
-        law = LINKS[self.link].law
-
-        def part(y, n, mean, var):
-            k, n = (x.astype(np.float64, copy=False) for x in (np.floor(y), n))
-            inner = np.clip(k, 0, n - 1)
-            p = chance_below(law(inner + 1, n - inner), mean, var)
-            return np.where(k < 0, 0, np.where(k >= n, 1, p))
-
-        return by_chunks(part, f.mean, CHUNK // 8, *Y, f.mean, f.var)
+    def marginal_cdf(self, y, n, mean, var):
+        k = np.floor(y)
+        inner = np.clip(k, 0, n - 1)
+        p = chance_below(LINKS[self.link].law(inner + 1, n - inner), mean, var)
+        return np.where(k < 0, 0, np.where(k >= n, 1, p))
 
     def predict_quantiles(self, levels, f):
         p, _ = self.predict_mean_and_var(f)
-        out = np.empty((len(levels), *p.shape), p.dtype, like=p)
-        for k, level in enumerate(levels):
-            out[k] = 1 - p < level
-        return out
+        levels = np.asarray(levels, p.dtype, like=p).reshape(-1, *(1,) * p.ndim)
+        return (1 - p < levels).astype(p.dtype)
 
     def check_settings(self):
         super().check_settings()

@@ -16,34 +16,18 @@ from functools import partial
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ...records import Marginals, leaf, record, static
+from ...records import leaf, record, static
 from ...records.typed import Number
 from ..averages import chance_below, log_average, log_normal_moments, log_odds_law
-from ..base import (
-    CHUNK,
-    Likelihood,
-    by_chunks,
-    in_dtype,
-    number,
-    sum_outputs,
-    total,
-    weighted_finite,
-)
-from ..poisson import (
-    check_counts,
-    columns_of_counts,
-    counts_and_means,
-    settings_of_counts,
-    unit_exposure,
-)
-from ..quantiles import searched_quantiles
+from ..base import number
 from ..stirling import binomial_constant, log_logistic, logistic_slopes
 from ..two_functions.negative_binomial import _log_rising
 from ..wide import expectation
+from .poisson import OfRate
 
 
 @record
-class NegativeBinomial(Likelihood):
+class NegativeBinomial(OfRate):
     """Counts y = 0, 1, 2, ... with mean mu = exposure exp(f) and variance mu + mu^2 / dispersion.
 
     A Poisson likelihood whose rate has gamma noise; it tends to ``Poisson`` for a large dispersion.
@@ -82,89 +66,40 @@ class NegativeBinomial(Likelihood):
     """
 
     log_concave = True
-    counts = True
+    _title = "Negative binomial"
 
     dispersion: Number = leaf("positive", default=1.0)
     exposure: float | str = static(default=1)
     num_nodes: int | None = static(default=None)
-    unit_columns = (1.0,)
 
-    @property
-    def settings(self):
-        return settings_of_counts(self)
-
-    @property
-    def target_columns(self):
-        return columns_of_counts(self)
-
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        # With h = log a - log c and R = E log sigmoid(h - f), R_m and R_v its derivatives at
-        # (h - mean, var):
-        #   ell = A - log y! + y (mean + log c) + (a + y) R
+    def expected(self, Y, f, need=True):
+        # With h = log a and R = E log sigmoid(h - f), R_m and R_v its derivatives at (h - mean,
+        # var):
+        #   ell = A - log y! + y mean + (a + y) R
         #   d/dmean = y - (a + y) R_m,   d/dvar = (a + y) R_v,
         #   d/da = (dA/dh + a R + (a + y) R_m) / a
-        dtype, (y, mean) = f.mean.dtype, counts_and_means(self, Y, f)
-        mean = mean + self._log_exposure()
+        y, mean, var = self.rows(Y, f)
         a = number(self.dispersion) + np.zeros(y.shape, like=y)
         h, both = np.log(a), a + y
-        R, R_m, R_v = expectation(
-            "log_sigmoid",
-            h - mean,
-            f.var.astype(np.float64, copy=False),
-            self.num_nodes,
-            need,
-        )
+        R, R_m, R_v = expectation("log_sigmoid", h - mean, var, self.num_nodes, need)
         A, A_bar = _log_rising(y, a, h)
-        ell = total(A - scipy.special.gammaln(y + 1.0) + y * mean + both * R, weights)
+        value = A - scipy.special.gammaln(y + 1.0) + y * mean + both * R
         if not need:
-            return ell, None, None
-        bars = (weighted_finite(bar, weights, dtype) for bar in (y - both * R_m, both * R_v))
-        dispersion_bar = total((A_bar + a * R + both * R_m) / a, weights)
-        return (
-            ell,
-            Marginals(*bars),
-            NegativeBinomial(
-                in_dtype(dispersion_bar, dtype), exposure=self.exposure, num_nodes=self.num_nodes
-            ),
-        )
+            return (value,)
+        return value, y - both * R_m, both * R_v, (A_bar + a * R + both * R_m) / a
 
-    def _log_exposure(self):
-        return float(np.log(unit_exposure(self)))
+    def moments(self, mean, var):
+        mu, spread, square = log_normal_moments(mean, var)
+        return mu, mu + spread + square / number(self.dispersion)
 
-    def predict_mean_and_var(self, f):
-        dtype = f.mean.dtype
-        mean, spread, square = log_normal_moments(
-            np.add(f.mean, self._log_exposure(), dtype=np.float64), f.var
-        )
-        with np.errstate(over="ignore"):
-            var = mean + spread + square / number(self.dispersion)
-            return tuple(x.astype(dtype, copy=False) for x in (mean, var))
-
-    def predict_log_density(self, Y, f):
-        y, mean = counts_and_means(self, Y, f)
-        return sum_outputs(by_chunks(self._log_density, f.mean, CHUNK // 8, y, mean, f.var))
-
-    def _log_density(self, y, mean, var):
-        y = y.astype(np.float64, copy=False)
+    def log_marginal(self, y, mean, var):
         a = number(self.dispersion) + np.zeros(y.shape, like=y)
         peak = np.where(y > 0, np.log(np.maximum(y, 1)) - np.log(a), -np.inf)
         log_p, slopes = log_logistic(y, a), partial(logistic_slopes, y, a)
-        average = log_average(log_p, slopes, peak, mean + (self._log_exposure() - np.log(a)), var)
+        average = log_average(log_p, slopes, peak, mean - np.log(a), var)
         return average + binomial_constant(y, a) - np.log1p(y / a)
 
-    def predict_cdf(self, Y, f):
-        y, mean = counts_and_means(self, Y, f)
-        return by_chunks(self._cdf, f.mean, CHUNK // 8, y, mean, f.var)
-
-    def _cdf(self, y, mean, var):
+    def marginal_cdf(self, y, mean, var):
         a = number(self.dispersion) + np.zeros(1, like=mean)
-        t = mean.astype(np.float64, copy=False) + (self._log_exposure() - np.log(a))
-        k = np.maximum(np.floor(y), 0).astype(np.float64, copy=False)
-        return np.where(y < 0, 0, chance_below(log_odds_law(k + 1, a), t, var))
-
-    def predict_quantiles(self, levels, f):
-        mean, var = self.predict_mean_and_var(f)
-        return searched_quantiles(levels, mean, var, self._cdf, True, f.mean, f.var)
-
-    def check_targets(self, Y, name="Y"):
-        check_counts(self, Y, name, "Negative binomial")
+        k = np.maximum(np.floor(y), 0)
+        return np.where(y < 0, 0, chance_below(log_odds_law(k + 1, a), mean - np.log(a), var))

@@ -11,29 +11,20 @@ dg/dp = (1 - exp(-lambda)) / D.
 
 import numpy as np
 
-from ... import kernels
-from ...records import Marginals, leaf, record, static
+from ...records import leaf, record, static
 from ...records.typed import Number
 from ..averages import log_normal_moments
-from ..base import (
-    NODES,
-    Likelihood,
-    in_dtype,
-    number,
-    refuse_all_but_counts,
-    sum_outputs,
-    that_count,
-    total,
-    weighted_finite,
-)
-from ..poisson import Poisson, counts_and_means, expected_log_density
-from ..wide import NODES as FEW, Feature, averages, merged, none_wide
+from ..base import number
+from ..one_latent import OneLatent
+from ..targets import refuse_all_but_counts
+from ..wide import NODES as FEW, Feature
+from .poisson import Poisson, expected_log_density
 
 LARGEST = 700.0  # upper limit of log rates: their exponentials must not overflow
 
 
 @record
-class ZeroInflatedPoisson(Likelihood):
+class ZeroInflatedPoisson(OneLatent):
     """Counts that are 0 with a probability, and else Poisson(exp(f)).
 
     The expected log density is in closed form for counts above 0, and a quadrature rule for 0. Its
@@ -68,90 +59,63 @@ class ZeroInflatedPoisson(Likelihood):
     """
 
     counts = True
+    chunk = Poisson.chunk
 
     probability: Number = leaf("unit", default=0.5)
     num_nodes: int | None = static(default=None)
-    settings = NODES
 
     def _shares(self):
         """Return p, log p and log(1 - p)."""
         p = number(self.probability)
         return p, np.log(p), np.log1p(-p)
 
+    @property
+    def singularities(self):
+        return self._feature().width
+
+    def _feature(self):
+        # D = 0, and g has branch points, where the rate is L + i pi
+        _, log_p, log_rest = self._shares()
+        L = np.minimum(np.maximum(np.rint(log_rest - log_p), -LARGEST), LARGEST)
+        radius = np.sqrt(L * L + np.pi**2)
+        return Feature(np.log(radius), np.arccos(np.maximum(L, 0) / radius))
+
     def _poisson(self):
         return Poisson(num_nodes=self.num_nodes or FEW)
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        f, dtype, (p, _, log_rest) = that_count(f, weights), f.mean.dtype, self._shares()
-        y, mean = counts_and_means(self._poisson(), Y, f)
-        zero = y == 0
-        found = self._at_zero(zero, f, need)
-        positive, expected = expected_log_density(y, mean, f.var)
-        ell = total(np.where(zero, found[0], log_rest + positive), weights)
+    def log_density(self, y, f, need=True):
+        """Of a zero: of other counts the expectation has a closed form."""
+        _, log_p, log_rest = self._shares()
+        rate = np.exp(np.minimum(f, LARGEST))
+        g = np.logaddexp(log_p, log_rest - rate)
         if not need:
-            return ell, None, None
-        mean_bar, var_bar, of_p = found[1:]
-        bars = (
-            weighted_finite(np.where(zero, at_zero, above), weights, dtype)
-            for at_zero, above in ((mean_bar, y - expected), (var_bar, -0.5 * expected))
-        )
-        p_bar = total(np.where(zero, of_p, -1 / (1 - p)), weights)
-        own = ZeroInflatedPoisson(in_dtype(p_bar, dtype), num_nodes=self.num_nodes)
-        return ell, Marginals(*bars), own
+            return (g,)
+        return g, -np.exp(f + (log_rest - rate - g)), -np.expm1(-rate) * np.exp(-g)
 
-    def _at_zero(self, zero, f, need):
-        """Return E g, its derivatives and E dg/dp, of any use where ``zero``."""
-        _, log_p, log_rest = self._shares()
+    def tables(self, y):
+        return self._feature(), np.where(y == 0, 0, -1), np.zeros((1, 1), like=y)
 
-        def of_zero(F):
-            rate = np.exp(np.minimum(F, LARGEST))
-            return rate, np.logaddexp(log_p, log_rest - rate)
+    def expected(self, Y, f, need=True):
+        (y, mean, var), (p, _, log_rest) = self.rows(Y, f), self._shares()
+        positive, rate = expected_log_density(y, mean, var)
+        positive = [log_rest + positive, y - rate, -0.5 * rate, -1 / (1 - p)]
+        at_zero = super().expected(Y, f, need)
+        return [np.where(y == 0, *pair) for pair in zip(at_zero, positive, strict=False)]
 
-        def rule(mean, var):
-            F = kernels.gauss_hermite_nodes(mean, var, self.num_nodes or FEW)
-            rate, g = of_zero(F)
-            if not need:
-                return [kernels.gauss_hermite(g)]
-            ones = np.zeros(mean.shape, like=F) + 1
-            slope = -np.exp(F + (log_rest - rate - g))
-            bars = kernels.gauss_hermite_vjp(ones, slope, mean, var)
-            return [kernels.gauss_hermite(g), *bars, kernels.gauss_hermite(_of_p(rate, g))]
-
-        def functions(nodes):
-            rate, g = of_zero(nodes)
-            return np.stack([g, _of_p(rate, g)], axis=1)
-
-        # D = 0, and g has branch points, where the rate is L + i pi
-        L = np.clip(np.rint(log_rest - log_p), -LARGEST, LARGEST)
-        radius = np.sqrt(L * L + np.pi**2)
-        width = np.arccos(np.maximum(L, 0) / radius)
-        if self.num_nodes is not None or none_wide(f.var, width):
-            return rule(f.mean, f.var)
-        feature, which = Feature(np.log(radius), width), np.where(zero, 0, -1)
-        wide, values, d_mean, d_var = averages(functions, feature, f, which, need)
-        new = [values[0], d_mean[0], d_var[0], values[1]] if need else [values[0]]
-        return merged(wide, new, rule, f.mean, f.var)
-
-    def predict_mean_and_var(self, f):
+    def moments(self, mean, var):
         p, _, _ = self._shares()
-        rate, spread, _ = log_normal_moments(f.mean, f.var)
-        with np.errstate(over="ignore"):
-            mean, var = (1 - p) * rate, (1 - p) * (rate + spread + p * rate * rate)
-            return tuple(x.astype(f.mean.dtype, copy=False) for x in (mean, var))
+        rate, spread, _ = log_normal_moments(mean, var)
+        return (1 - p) * rate, (1 - p) * (rate + spread + p * rate * rate)
 
-    def predict_log_density(self, Y, f):
+    def log_marginal(self, y, mean, var):
         _, log_p, log_rest = self._shares()
-        # of one output, so that it is not summed before the zeros are added
-        flat = Marginals(f.mean.ravel(), f.var.ravel())
-        logs = self._poisson().predict_log_density(Y.ravel(), flat).reshape(f.mean.shape)
-        logs = log_rest + logs
-        logs = np.where(Y == 0, np.logaddexp(log_p, logs), logs)
-        return sum_outputs(logs.astype(f.mean.dtype, copy=False))
+        logs = log_rest + self._poisson().log_marginal(y, mean, var)
+        return np.where(y == 0, np.logaddexp(log_p, logs), logs)
 
-    def predict_cdf(self, Y, f):
+    def marginal_cdf(self, y, mean, var):
         p, _, _ = self._shares()
-        below = self._poisson().predict_cdf(Y, f)
-        return np.where(Y < 0, 0, p + (1 - p) * below).astype(f.mean.dtype, copy=False)
+        below = self._poisson().marginal_cdf(y, mean, var)
+        return np.where(y < 0, 0, p + (1 - p) * below)
 
     def predict_quantiles(self, levels, f):
         # P(y <= k) = p + (1 - p) F(k) reaches a level where F reaches (level - p) / (1 - p)
@@ -167,8 +131,3 @@ class ZeroInflatedPoisson(Likelihood):
 
     def check_targets(self, Y, name="Y"):
         refuse_all_but_counts(name, Y, "Poisson")
-
-
-def _of_p(rate, g):
-    """Return dg/dp."""
-    return -np.expm1(-rate) * np.exp(-g)

@@ -32,13 +32,11 @@ from ..base import (
     ON_DEVICE,
     SMALLEST,
     Likelihood,
-    as_targets,
     by_chunks,
     sum_outputs,
-    total,
-    weighted_finite,
 )
 from ..quantiles import searched_quantiles
+from ..targets import as_targets
 
 TENSOR_NUMBERS = 2**17  # numbers of a tensor of one chunk: some of them stay in the cache
 ROWS = 64  # data per chunk of predictions
@@ -109,7 +107,7 @@ class TwoLatents(Likelihood):
         """
         return WIDTH + 0.0 * h
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+    def expected(self, Y, f, need=True):
         def terms(average, F, H, y):
             value, slope_f, slope_h = self.log_density(y, F, H)
             ell = average(value)[0]
@@ -119,12 +117,8 @@ class TwoLatents(Likelihood):
             return ell, of_m, of_g, of_v, of_u
 
         values = self._over_data(terms, 5 if need else 1, f, Y)
-        ell = total(values[0], weights)
-        if not need:
-            return ell, None, None
-        values[3:] /= 2 * np.sqrt(raised(f.mean, f.var))
-        bars = (weighted_finite(bar, weights, f.mean.dtype) for bar in (values[1:3], values[3:]))
-        return ell, Marginals(*bars), self
+        values[3:] /= 2 * np.sqrt(raised(f.mean, f.var)) if need else 1
+        return (values[0], values[1:3], values[3:])[: 3 if need else 1]
 
     def predict_mean_and_var(self, f):
         def moments(average, F, H):
@@ -161,10 +155,10 @@ class TwoLatents(Likelihood):
     def check_settings(self):
         super().check_settings()
         own = [name for name, kind in self._record_fields if kind != "static"]
-        if own and type(self).expected_log_prob is TwoLatents.expected_log_prob:
+        if own and type(self).expected is TwoLatents.expected:
             raise TypeError(
                 f"{type(self).__name__}: `{own[0]}` is a parameter, and fastsvgp.TwoLatents has no"
-                " gradient of it; make it a setting (fastsvgp.static), or extend expected_log_prob"
+                " gradient of it; make it a setting (fastsvgp.static), or extend `expected`"
             )
 
     def _over_data(self, function, count, f, *targets):

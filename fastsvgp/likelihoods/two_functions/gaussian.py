@@ -38,12 +38,9 @@ from ..base import (
     Likelihood,
     by_chunks,
     log_sum_exp,
-    size,
     sum_outputs,
-    total,
-    weighted_finite,
 )
-from ..poisson import wright_omega
+from ..counts.poisson import wright_omega
 from ..quantiles import HUGE, symmetric_quantiles
 
 TINY = 1e-300  # lower limit of squares and variances whose logarithm is taken
@@ -80,17 +77,15 @@ class HeteroskedasticGaussian(Likelihood):
 
     latents_per_output = 2
 
-    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+    def expected(self, Y, f, need=True):
         (m, g), (v, u) = f.mean, f.var
         r = np.subtract(Y, m, dtype=np.float64)
         s = np.exp(np.minimum(np.subtract(0.5 * u, g, dtype=np.float64), LARGEST))
         q = (r * r + v) * s
-        ell = -0.5 * (size(Y, weights) * math.log(2 * math.pi) + total(g + q, weights))
+        value = -0.5 * (math.log(2 * math.pi) + g + q)
         if not need:
-            return ell, None, None
-        mean, var = np.stack([r * s, 0.5 * (q - 1)]), np.stack([-0.5 * s, -0.25 * q])
-        bars = (weighted_finite(bar, weights, f.mean.dtype) for bar in (mean, var))
-        return ell, Marginals(*bars), self
+            return (value,)
+        return value, np.stack([r * s, 0.5 * (q - 1)]), np.stack([-0.5 * s, -0.25 * q])
 
     def predict_mean_and_var(self, f):
         (m, g), (v, u) = f.mean, f.var

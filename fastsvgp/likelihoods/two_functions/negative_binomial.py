@@ -25,8 +25,8 @@ import scipy  # submodules load at first use; importing scipy.special takes long
 from ...records import record, static
 from ...runtime.deferred_checks import on_device
 from ..averages import beta_survival, log_normal_moments
-from ..base import refuse_all_but_counts
 from ..stirling import series
+from ..targets import refuse_all_but_counts
 from .base import TwoLatents
 
 LARGEST = 300.0  # log mean and log dispersion are cut off here: no product of two overflows
