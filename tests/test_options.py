@@ -193,6 +193,9 @@ def test_an_option_of_other_kinds_of_model_is_refused():
         with pytest.raises(TypeError, match=message):
             call(model, ROWS, **{option: 1})
         assert not models.takes(call.__name__, model, option)
+    # None and the default of the other kind say nothing
+    plain, given = fs.predict_f(model, ROWS), fs.predict_f(model, ROWS, num_samples=32, rng=None)
+    np.testing.assert_array_equal(plain, given)
 
 
 def test_random_quantities_have_types():

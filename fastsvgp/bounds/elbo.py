@@ -83,7 +83,8 @@ def elbo(
         probes, for an unbiased estimate of the traces in its KL divergence. Default: exact traces.
         ``DecoupledWeights`` has ``sampled``, an int or an (S,) array of row numbers of O: the
         columns, drawn without replacement or given, for an unbiased estimate of w' C_vv w in its
-        KL divergence. Default: all columns.
+        KL divergence. Default: all columns. A ``DeepGP`` takes ``num_samples``, draws of its hidden
+        layers per row (2), or ``draws``, an array (S, B, P) for each of them.
 
     Returns
     -------
@@ -200,7 +201,8 @@ def elbo_and_grad(
     **random
         Random quantities of the posterior, drawn (an int) or given (an array): ``probes`` of
         ``Relaxed``, (M, K) of +-1, and ``sampled`` of ``DecoupledWeights``, (S,) row numbers of O.
-        They give unbiased estimates of the KL divergence, see ``elbo``. Default: exact.
+        They give unbiased estimates of the KL divergence, see ``elbo``. Default: exact. And
+        ``num_samples`` or ``draws`` of a ``DeepGP``.
 
     Returns
     -------

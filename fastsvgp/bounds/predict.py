@@ -1,4 +1,4 @@
-"""Predictions of an SVGP: the latent function, new targets, their log density, and joint samples.
+"""Predictions: the latent function, new targets, their log density, and joint samples.
 
 Kuu is factorised once. Test inputs are processed in chunks, so N x N matrices exist only with
 ``full_cov``.
@@ -22,6 +22,7 @@ from ..runtime import deferred_checks
 from ..runtime.edge import public_call
 from .at_inputs import AtInputs, joined, total, trailing, with_variance
 from .layer_pass import MEANS
+from .protocol import kind_of
 from .svgp import SVGP
 
 
@@ -79,13 +80,15 @@ def predict_f(
         Number of test inputs per chunk; a smaller one takes less memory. Default: an (M, chunk)
         array has 2^21 numbers, on a device 2^18 per multiprocessor.
     **others
-        Options of other kinds of model: a ``DeepGP`` takes ``num_samples`` and ``rng``, a ``QSGP``
-        ``augmented``.
+        Options of other kinds of model: a ``DeepGP`` takes ``num_samples``, a power of two, and
+        ``rng`` (of the quasi-random draws of its hidden layers, over which it averages), a
+        ``MultiGP`` ``full_output_cov``, a ``QSGP`` ``augmented``.
 
     Returns
     -------
     mean : (N,) or (N, P)
     var : (N,) or (N, P); covariance (N, N) or (P, N, N) with ``full_cov``; none with ``var=False``
+        With ``full_output_cov`` covariances (N, J, J) over the functions at each row.
 
     Notes
     -----
@@ -105,6 +108,8 @@ def predict_f(
     >>> fs.predict_f(model, X, var=False).shape
     (40,)
     """
+    if check.flag("full_cov", full_cov):
+        kind_of(model).check_joint()
     across = check.flag("full_output_cov", others.pop("full_output_cov", False))
     name = "full_output_cov" if across else "full_cov"
     if not with_variance(across or full_cov, var, name):
@@ -123,7 +128,7 @@ def predict_f(
 
 def _across_outputs(model, Xs, full_cov, jitter, chunk_size):
     """Return means (N, J), and covariances (N, J, J) over the functions at each row."""
-    if check.flag("full_cov", full_cov):
+    if full_cov:
         raise ValueError(
             "predict_f: `full_cov` and `full_output_cov` together are a covariance of J N numbers;"
             " give one of them, or draw with sample_f"
@@ -314,7 +319,7 @@ def predict_quantiles(
     """
     levels = levels_of(levels)
     at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size, **others)
-    wanted = levels.ravel().tolist() or [0.5]
+    wanted = levels.ravel().tolist() or [0.5]  # no levels: the shapes of one
     found = at.gathered(lambda f, _: at.mixture.quantiles(wanted, f))
     return np.stack(found)[: levels.size] if levels.ndim else found[0]
 

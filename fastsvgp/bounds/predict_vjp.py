@@ -104,7 +104,7 @@ class _RepeatablePass:
             part, rows = self.layer.forward(self.X[at], at)
             parts.append(part)
             outputs = part.mean.size // part.mean.shape[-1]
-            numbers = outputs * self.layer.num_inducing * len(self.X)
+            numbers = outputs * max(M for M, _ in self.layer.sizes) * len(self.X)
             if numbers <= tuning.current.prediction_cache_numbers:
                 self.rows[at.start] = rows
         return Marginals(*(joined([getattr(f, name) for f in parts]) for name in ("mean", "var")))

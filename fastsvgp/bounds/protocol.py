@@ -7,8 +7,6 @@ patches, sites. Bounds, predictions, natural steps and ranks call these methods 
 
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from .. import check
 from ..records import Marginals
 
@@ -18,10 +16,14 @@ ALL = slice(None)
 class LayerProtocol(Protocol):
     """A forward and backward pass through a layer; the classes that fulfil it derive from it.
 
-    N are the rows of X, B the rows of the call, S draws of a row, P functions.
+    N rows of X, B rows of the call, S draws of a row, P functions. The chunks of a call come in
+    order. A hidden layer of a deep GP also has ``floor``; one that maps its draws has ``of_draws``
+    and ``draws_vjp``, as a ``LatentPass``.
 
     Attributes
     ----------
+    num_inducing : int
+        M, of passes with one matrix Kuf.
     sizes : list of (int, int)
         For each matrix Kuf: inducing variables, and columns per row of X. Sets the size of chunks.
     samples : int
@@ -64,13 +66,8 @@ class LayerProtocol(Protocol):
         raise NotImplementedError
 
     def across_outputs(self, X) -> tuple[Any, Any]:
-        """Return means (P, N) and covariances (N, P, P) over the functions at each row.
-
-        They are independent unless a layer mixes them.
-        """
-        f, _ = self.forward(X)
-        var = f.var.reshape(-1, len(X))
-        return f.mean, var.T[:, :, None] * np.eye(len(var), dtype=var.dtype, like=var)
+        """Return means (P, N) and covariances (N, P, P) over the functions at each row."""
+        raise TypeError(f"{type(self).__name__} does not mix functions")
 
     def sample(self, X, num_samples, jitter, rng, name=None) -> Any:
         """Draw functions at all X: (num_samples, N) or (num_samples, N, P).
@@ -128,11 +125,14 @@ class ModelKind:
         """Return the quantities of a pass for predictions at X, given the options of the call."""
         return {}
 
+    def check_joint(self):
+        """Raise ``ValueError`` if the functions at several rows are not jointly Gaussian."""
+
     def begin(self, model, jitter, columns=0, need=(), **quantities) -> LayerProtocol:
         """Begin the pass of a checked model.
 
         ``columns``: number of rows that will be pulled. ``need``: dotted names of the model's
-        fields to differentiate; "inputs"; "natural_step"; ``MEANS``; ``SUMS``.
+        fields to differentiate; "inputs"; "natural_step"; ``MEANS``; ``KL``; ``SUMS``.
         """
         raise NotImplementedError
 
@@ -157,10 +157,10 @@ class ModelKind:
 
 
 class Turn(NamedTuple):
-    """A part of a natural step: the pass, and the function that makes a model of its result."""
+    """A part of a natural step: the pass, and ``model_with(result of natural_step)``."""
 
     layer: Any
-    placed: Any
+    model_with: Any
 
 
 KINDS: dict[type, ModelKind] = {}

@@ -33,8 +33,8 @@ class Batch(NamedTuple):
 class Call(NamedTuple):
     """Checked arguments of a bound.
 
-    ``quantities``: random quantities of the pass. ``options``: those of the call, with which the
-    same bound can be evaluated again on the same data ``given``.
+    ``quantities``: random quantities of the pass. ``given`` is (X, Y, scale) as they came; with
+    these and ``options`` the same bound can be evaluated again.
     """
 
     model: Any

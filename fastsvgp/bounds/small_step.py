@@ -52,7 +52,7 @@ def bound(call, wrt, with_kl):
 class SmallSums(NamedTuple):
     """Data term and KL divergence, and perhaps the sums of a natural step.
 
-    It has the methods of a ``Pass`` that a natural step calls.
+    It has what a bound and a natural step read of a pass, and their data term.
     """
 
     data: Any

@@ -52,9 +52,9 @@ def of_collapsed(sgpr, Y):
     return Packing([("real", ()), ("tril", (M, M)), ("real", (M, P)), *[("real", ())] * 2])
 
 
-def of_natural_step(model_shapes):
+def of_natural_step(shapes_of_turns):
     """Return the ``Packing`` of each all-reduce of a natural step: the bound, a count, sums."""
-    return [Packing([REAL, REAL, *shapes]) for shapes in model_shapes]
+    return [Packing([REAL, REAL, *shapes]) for shapes in shapes_of_turns]
 
 
 NOT_COMPARED = "rng", "draws", "wrt"  # not in the fingerprint: compared elsewhere, or not at all

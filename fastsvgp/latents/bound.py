@@ -26,7 +26,7 @@ class OfMultiGP(ModelKind):
     turns = staticmethod(turns)
 
     def quantities(self, model, X, dtype, rng, options, partition=None):
-        """Return those of each layer, which has some of the names; ``TypeError`` if none has.
+        """Return, for each layer, those of the names that it has; ``TypeError`` if none has one.
 
         ``each`` of an earlier call is returned as it is.
         """
@@ -58,7 +58,7 @@ class OfMultiGP(ModelKind):
 
 
 @dataclass(frozen=True)
-class OfFunctions:
+class FunctionOptions:
     """Option of ``predict_f`` for a ``MultiGP``.
 
     Parameters
@@ -85,4 +85,4 @@ models.share(
     "predict_f_and_vjp",
     "sample_f",
 )
-models.share(MultiGP, SVGP, "predict_f", options=OfFunctions)
+models.share(MultiGP, SVGP, "predict_f", options=FunctionOptions)

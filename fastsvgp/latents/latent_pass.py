@@ -58,7 +58,7 @@ class LatentPass(LayerProtocol):
     columns : int
         Number of inputs that will be pulled.
     need : tuple of str
-        Dotted names of the model's fields to differentiate; "inputs"; "natural_step" and
+        Dotted names of the model's fields to differentiate; "inputs"; "natural_step",
         ``MEANS`` and ``KL``, for all layers.
     hidden : bool
         End at g: the marginals are those of g, and ``pull`` takes their cotangents.

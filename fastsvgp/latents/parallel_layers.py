@@ -44,7 +44,6 @@ class ParallelLayers:
     mean: Mean | None = None
     inducing: Array | Record | None = None
 
-    rows_each = 1  # rows in the layer per row of X, as of a ``Layer``
     keeps_axis = True  # of outputs, also if there is one
 
     def __post_init__(self):

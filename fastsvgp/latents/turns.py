@@ -1,6 +1,7 @@
 """The parts of a natural step of a ``MultiGP``: one joint step, or a step of each layer in turn."""
 
 from functools import partial
+from itertools import repeat
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ..bounds.relay import chunks
 from ..posteriors.base import PriorFactor
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.gaussian_factor import GaussianFactor
+from ..posteriors.natural import natural_shapes as shapes_of
 from ..records import Marginals, replace, tree_map
 from ..records.inducing_sets import naming_repeated
 from .joint_step import JointPass, moves_jointly
@@ -20,22 +22,23 @@ from .model import counts_of, layers_of, naming_latent
 
 def turns(call, shares=False):
     """Yield the ``Turn`` of each part of a step; is sent the model after it."""
-    model, given = call.model, call.quantities.get("each")
+    model, each = call.model, call.quantities.get("each")
     if moves_jointly(model):
         yield Turn(
-            JointPass(model, call.jitter, len(call.batch.X), each=given), partial(_all_moved, model)
+            JointPass(model, call.jitter, len(call.batch.X), each=each), partial(_all_moved, model)
         )
         return
-    if given is None:  # a layer has several passes
-        given = [_named(prior) for prior in priors_of(model, call.jitter)]
-    state = Turns(call, given)
+    if each is None or not any("prior" in one for one in each):  # a layer has several passes
+        priors = priors_of(model, call.jitter)
+        each = [one | _named(prior) for one, prior in zip(each or repeat({}), priors, strict=False)]
+    state = Turns(call, each)
     for number, output in order_of(model):
         state.move(number, (yield state.turn(number, output)))
 
 
 def natural_shapes(model):
     """Return the items of the sums of each part of a step, for packings."""
-    own = [layer.posterior.natural_shapes() for layer in model.latents]
+    own = [shapes_of(layer.posterior) for layer in model.latents]
     if not moves_jointly(model):
         return [own[number] for number, _ in order_of(model)]
     sizes = [

@@ -11,6 +11,9 @@ Predictions are mixtures of S Gaussians with equal weights: given the draws of t
 the last layer is Gaussian at each row. Their draws are quasi-random points of N(0, I) over the
 outputs of all hidden layers, the same for every row, so a row's prediction depends on that row
 alone.
+
+A bound takes 2 M^2 S B flops per output and layer, the first layer B rows in place of S B; with a
+gradient three times as many. Layers below all fields of ``wrt`` only run forward.
 """
 
 from collections.abc import Sequence
@@ -21,6 +24,7 @@ from .. import check, models
 from ..bounds import elbo, predict  # noqa: F401, what they register is shared
 from ..bounds.protocol import KINDS, ModelKind, Turn
 from ..bounds.svgp import SVGP
+from ..posteriors.natural import natural_shapes
 from ..records import replace
 from .chain_pass import Chain
 from .draws import hidden_draws, hidden_points
@@ -33,13 +37,14 @@ NOT_OF_LAST = (
 
 
 @dataclass(frozen=True)
-class OfDraws:
+class DrawOptions:
     """Options of a bound of a ``DeepGP``.
 
     Parameters
     ----------
     draws : tuple of arrays (S, B, P)
-        Standard normal numbers for each hidden layer. Default: new ones.
+        Standard normal numbers for each hidden layer. Default: new ones. With a group whose
+        ``rows`` are "all" they are those of all B rows, and each rank takes its own.
     num_samples : int
         S, draws per row. For even S the second half is the negative of the first.
     """
@@ -49,7 +54,7 @@ class OfDraws:
 
 
 @dataclass(frozen=True)
-class OfPoints:
+class PointOptions:
     """Options of predictions of a ``DeepGP``.
 
     Parameters
@@ -57,7 +62,7 @@ class OfPoints:
     num_samples : int
         S, a power of two: number of quasi-random points, common to all rows.
     rng : int, numpy.random.Generator or None
-        Of the points: the same for the same seed, and for None.
+        Seed of the points; None is one fixed set of points.
     """
 
     num_samples: int = 32
@@ -72,13 +77,19 @@ class OfDeepGP(ModelKind):
     def quantities(self, model, X, dtype, rng, options, partition=None):
         if X is None:
             return {}
-        given = OfDraws(**options)
+        given = DrawOptions(**options)
         draws = hidden_draws(model, X, given.draws, given.num_samples, rng, partition)
         return {"draws": draws}
 
     def points(self, model, X, options):
-        given = OfPoints(**options)
+        given = PointOptions(**options)
         return {"draws": hidden_points(model, X, given.num_samples, given.rng)}
+
+    def check_joint(self):
+        raise ValueError(
+            "predict_f: the outputs of a deep GP at several inputs are not jointly Gaussian: leave"
+            " `full_cov` out; sample_f(model, Xs) draws whole functions"
+        )
 
     def begin(self, model, jitter, columns=0, need=(), draws=()):
         return Chain(model, jitter, columns, need, draws)
@@ -94,7 +105,7 @@ class OfDeepGP(ModelKind):
 
     def natural_shapes(self, model):
         q = getattr(model.layers[-1], "posterior", None)  # every rank refuses ParallelLayers
-        return [[]] if q is None else [q.natural_shapes()]
+        return [[]] if q is None else [natural_shapes(q)]
 
     def turns(self, call, shares=False):
         """Yield a step of the last layer, which is an SVGP on the draws of the layers below.
@@ -111,7 +122,7 @@ class OfDeepGP(ModelKind):
 
 
 KINDS[DeepGP] = OfDeepGP()
-models.share(DeepGP, SVGP, "elbo", "elbo_and_grad", "data_term_and_grad", options=OfDraws)
+models.share(DeepGP, SVGP, "elbo", "elbo_and_grad", "data_term_and_grad", options=DrawOptions)
 models.share(DeepGP, SVGP, "kl_term_and_grad", options=models.NoOptions)
 models.share(DeepGP, SVGP, "sample_f")
 models.share(
@@ -122,5 +133,5 @@ models.share(
     "predict_log_density",
     "predict_cdf",
     "predict_quantiles",
-    options=OfPoints,
+    options=PointOptions,
 )

@@ -51,7 +51,7 @@ class Chain(LayerProtocol):
         Number of rows that will be pulled back.
     need : tuple of str
         Dotted names of the model's fields to differentiate; "inputs" for the cotangents of X;
-        "natural_step" and ``MEANS``, of the last layer.
+        "natural_step" and ``MEANS``, of the last layer; ``KL``, of all.
     draws : tuple of arrays
         (S, B, P) for each hidden layer, for the B rows of the call.
     """
@@ -89,12 +89,6 @@ class Chain(LayerProtocol):
     def means(self, X, rows=ALL):
         """Return the means of ``forward`` alone: hidden layers need variances for their draws."""
         return self.passes[-1].means(self._hidden(X, rows)[0])
-
-    def joint(self, X):
-        raise ValueError(
-            "predict_f: the outputs of a deep GP at several inputs are not jointly Gaussian: leave"
-            " `full_cov` out; sample_f(model, Xs) draws whole functions"
-        )
 
     def sample(self, X, num_samples, jitter, rng, name=None):
         """Draw whole functions, layer by layer: outputs at all X jointly, given those below."""

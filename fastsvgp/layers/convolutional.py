@@ -22,6 +22,7 @@ from ..covariances.image_patches import OnPatches
 from ..means import Mean
 from ..posteriors import Posterior
 from ..records import Marginals, record
+from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, Record
 
 
@@ -197,12 +198,9 @@ class PatchPass(LayerProtocol):
         return np.repeat(by_patch.T, self._channels, axis=0)
 
     def sample(self, X, num_samples, jitter, rng, name=None):
-        samples = self._of_patches.sample(self._patches(X), num_samples, jitter, rng, name)
+        with naming_repeated(X if name else None, name):
+            samples = self._of_patches.sample(self._patches(X), num_samples, jitter, rng)
         return samples.reshape(num_samples, len(X), -1)
-
-    def joint(self, X):
-        """Return the ``Joint`` moments (P, N R S) of the functions at all patches of X."""
-        return self._of_patches.joint(self._patches(X))
 
 
 def merged(patches):

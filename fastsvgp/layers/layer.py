@@ -46,8 +46,6 @@ class Layer:
     posterior: Posterior
     mean: Mean | None = None
 
-    rows_each = 1  # rows in the layer per row of X: more than one for a layer on patches
-
     @property
     def columns_of(self):
         """Name, for messages, of the field that fixes the number of columns of the inputs."""

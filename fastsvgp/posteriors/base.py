@@ -280,14 +280,6 @@ class Posterior:
         """Split M, the total number of inducing variables, into the arguments of ``check_size``."""
         return (M,)
 
-    def natural_shapes(self):
-        """Return the items of the sums of a natural step, for a packing: Lam a (P, M), G."""
-        fields = [np.shape(getattr(self, name)) for name in self.natural_fields]
-        least = min(map(len, fields))
-        M = sum(shape[-1] for shape in fields if len(shape) == least)
-        P = fields[0][0] if least > 1 else 1
-        return [("real", (P, M)), ("tril", (P, M, M))]
-
     def spans(self, M):
         """Return ``(name, slice)`` of each set in the stack of all M inducing variables."""
         sizes = self.set_sizes(M)

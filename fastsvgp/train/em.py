@@ -250,13 +250,12 @@ def _dtype(model, X, Y):
     if type(model) in SITES_OF:
         return checked(model, X, Y, None)[1].dtype
     dtype = kind_of(model).checked(model, X, Y)[-1]
-    if type(model) is MultiGP:
-        for path, q in placed(model).items():
-            if not isinstance(q, GaussianFactor):
-                raise TypeError(
-                    f"em: {path!r} is a {type(q).__name__}, and M-steps of a MultiGP hold a mean"
-                    " and a factor: use Whitened or Marginal in every layer"
-                )
+    for path, q in placed(model).items():
+        if path != "posterior" and not isinstance(q, GaussianFactor):
+            raise TypeError(
+                f"em: {path!r} is a {type(q).__name__}, and M-steps of a MultiGP hold a mean and a"
+                " factor: use Whitened or Marginal in every layer"
+            )
     return dtype
 
 

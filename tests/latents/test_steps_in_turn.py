@@ -15,6 +15,7 @@ from support.latent_problems import (
 )
 
 import fastsvgp as fs
+from fastsvgp.latents import turns
 
 SITES = fs.AbsorbedDualSites, fs.DualSites
 KINDS = fs.Whitened, fs.Marginal, *SITES
@@ -176,3 +177,20 @@ def test_mixing_of_one_column_is_joint_for_any_kind(rng):
         values.append(fs.elbo(stepped, X, Y, jitter=JITTER))
         assert not info.in_turn
     np.testing.assert_allclose(values, values[0], rtol=1e-10)
+
+
+@pytest.mark.parametrize("random", [{}, {"sampled": 2}])
+def test_the_passes_of_a_layer_share_the_factor_of_Kuu(rng, monkeypatch, random):
+    X, Y = rng.uniform(-2, 2, (20, D)), rng.standard_normal((20, P))
+    Z = fs.InducingPair(X[:4].copy(), X[4:10].copy())
+    weights = fs.DecoupledWeights(np.zeros(4), np.eye(4), np.zeros(6))
+    covariance = fs.RBF(1.0, np.ones(D))
+    first = fs.Layer(covariance, Z, weights)
+    second = fs.Layer(covariance, X[:5].copy(), fs.Whitened(np.zeros(5), np.eye(5)))
+    model = fs.MultiGP((first, second), fs.Gaussian(0.2), mixing(rng, P, 2))
+    made, prior_factor = [], turns.PriorFactor
+    monkeypatch.setattr(
+        turns, "PriorFactor", lambda *args: made.append(args) or prior_factor(*args)
+    )
+    _, info = fs.natural_step(model, X, Y, jitter=JITTER, rng=0, **random)
+    assert info.in_turn and len(made) == 1  # of the second layer; the first makes its own

@@ -9,6 +9,8 @@ from support.feature_map_problems import CHAINS, B, M, feature_map, problem, top
 from support.posterior_problems import JITTER
 
 import fastsvgp as fs
+from fastsvgp import kernels
+from fastsvgp.bounds import layer_pass
 from fastsvgp.bounds.relay import chunks
 from fastsvgp.layers import convolutional
 from fastsvgp.layers.chain_pass import Chain
@@ -272,3 +274,13 @@ def test_shapes_that_do_not_fit_are_rejected(rng):
         with pytest.raises(ValueError, match=said):
             fs.elbo(model, np.zeros((B, columns)), np.zeros(B))
             pytest.fail(name)
+
+
+def test_images_that_are_the_same_are_named_by_their_rows(rng, monkeypatch):
+    model, X, _, _ = problem(rng, "plain")
+    monkeypatch.setattr(layer_pass, "joint_samples", lambda *_: kernels.cholesky(-np.eye(2)))
+    with pytest.raises(fs.NotPositiveDefinite, match=r"`Xs\[2\]` and `Xs\[1\]` are the same"):
+        fs.sample_f(model, X[[0, 1, 1]], rng=0)
+    with pytest.raises(fs.NotPositiveDefinite) as found:
+        fs.sample_f(model, X[:2], rng=0)
+    assert "are the same" not in str(found.value)

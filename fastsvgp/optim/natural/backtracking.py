@@ -36,7 +36,7 @@ def check_size(step_size):
 
 
 def check_value(function, value, where="at this posterior"):
-    """Raise ``Diverged`` unless the bound before a step is finite."""
+    """Raise ``Diverged`` unless the bound before a step, at ``where``, is finite."""
     if not np.isfinite(value):
         raise Diverged(f"{function}: the bound is {value} {where}; start closer to the prior")
 
@@ -52,8 +52,8 @@ def non_decreasing(value, before, dtype):
 def backtrack(step, size, negative, model, X, accepted=None, invalid=NotPositiveDefinite):
     """Return ``(step(size), size, negative)`` for the first of size, size / 2, ... that is valid.
 
-    A step is valid if it stays in the cone of positive definite precisions, outside of which it
-    raises ``invalid``, and is ``accepted``.
+    A step is valid if it stays in the cone of positive definite precisions and is ``accepted``.
+    Outside the cone ``step`` raises ``invalid``.
     ``negative`` is a count, on a device too: the copy of the count to the host also reports whether
     the step left the cone, in one synchronisation for all matrices.
     """

@@ -19,7 +19,7 @@ from ...check.scale import DataScale
 from ...distributed import reduce
 from ...distributed.reduce import on_ranks
 from ...latents.bound import MultiGP
-from ...layers.bound import DeepGP, OfDraws
+from ...layers.bound import DeepGP, DrawOptions
 from ...posteriors.placed import placed
 from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, Seed
 from ...runtime import deferred_checks
@@ -47,7 +47,10 @@ def natural_step(
 
     Parameters
     ----------
-    model : SVGP, or SiteSVGP
+    model : SVGP
+        Any other kind with natural steps is accepted too. In a ``DeepGP`` q(u) of the last layer
+        moves, at these draws of the hidden layers; in a ``MultiGP`` all latent functions, jointly
+        or in turn (``info.in_turn``); in a ``SiteSVGP`` or ``VGP`` the sites.
         With a ``Whitened`` or ``Marginal`` posterior, sites (an E-step), or a posterior of two sets
         of inducing inputs. With two sets the covariances move set by set and the means jointly, so
         a step of 1 reaches their optimum too. With ``DecoupledWeights`` only q(u) moves.
@@ -172,7 +175,9 @@ def _options(step_size, weights, jitter, rng, monotone, random) -> dict:
 
 
 def _sums(model):
-    return reduce.of_natural_step(kind_of(model).natural_shapes(model))
+    kind = kind_of(model)
+    kind.check_natural("natural_step", model)
+    return reduce.of_natural_step(kind.natural_shapes(model))
 
 
 def _all_but(posteriors, model, root=""):
@@ -221,14 +226,14 @@ def stepped(model, X, Y, scale, *, step_size, monotone, gradient=False, wrt=None
 
 def _taken(turn, call, model, requested, monotone):
     """Return the model after a turn of a step, and its info."""
-    (layer, made), scale, batch = turn, call.batch.scale, call.batch
+    layer, scale, batch = turn.layer, call.batch.scale, call.batch
     data, negative = (layer.data, 0) if type(layer) is SmallSums else pulled(model, layer, batch)
     value = check.result(less_kl(data, layer, scale), model)
     value, negative = scale.all_reduce_natural(layer, value, negative)
     check_value("natural_step", value)
 
     def moved(size):
-        return made(layer.natural_step(size))
+        return turn.model_with(layer.natural_step(size))
 
     def rises(model):
         scale.expect(reduce.NUMBER)
@@ -264,4 +269,4 @@ def _after(call, model, layer, wrt):
 
 
 models.share(MultiGP, SVGP, "natural_step", "natural_step_and_grad")
-models.share(DeepGP, SVGP, "natural_step", options=OfDraws)
+models.share(DeepGP, SVGP, "natural_step", options=DrawOptions)
