@@ -69,8 +69,9 @@ def module_of(stem, dtype, sanitizer):
 
 
 def _gemm(A, B, C, transpose_a=False, transpose_b=False, alpha=1.0, beta=0.0):
-    """``blas.gemm`` for NumPy arrays."""
-    product = alpha * ((A.T if transpose_a else A) @ (B.T if transpose_b else B))
+    """``blas.gemm`` for NumPy arrays, which warns of nothing."""
+    with np.errstate(all="ignore"):
+        product = alpha * ((A.T if transpose_a else A) @ (B.T if transpose_b else B))
     C[...] = product + beta * C if beta else product
     return C
 
