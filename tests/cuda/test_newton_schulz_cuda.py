@@ -154,13 +154,9 @@ def test_nothing_waits_for_the_device(rng):
 
 def test_the_order_of_threads_changes_no_bit(rng):
     arrays = problems.problem(rng, 100, (), np.float32)
-    results = []
-    for order in ("forward", "reverse", "random"):
-        with emulation.emulated(order) as twin_of:
-            results.append(problems.results_of(twin_of("newton_schulz"), *arrays, 0.7))
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
+    emulation.assert_same_in_any_order(
+        lambda twin: problems.results_of(twin("newton_schulz"), *arrays, 0.7)
+    )
 
 
 def test_splitting_of_sums_changes_only_rounding(rng):

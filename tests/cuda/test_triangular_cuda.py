@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cuda_host.cupy_on_host import copies, cupy_on_host
-from cuda_host.emulated import emulated
+from cuda_host.emulated import assert_same_in_any_order, emulated
 from support import triangular_problems as problems
 
 from fastsvgp.kernels.cpu import triangular as cpu
@@ -90,13 +90,7 @@ def test_less_shared_memory(rng, kilobytes, blocks, monkeypatch):
 
 def test_the_order_of_threads_changes_no_bit(rng):
     arrays = problems.problem(rng, 70, 9, (2,), np.float32)
-    results = []
-    for order in ("forward", "reverse", "random"):
-        with emulated(order) as twin_of:
-            results.append(problems.results_of(twin_of("triangular"), *arrays))
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
+    assert_same_in_any_order(lambda twin: problems.results_of(twin("triangular"), *arrays))
 
 
 def test_splitting_of_sums_changes_only_rounding(rng):

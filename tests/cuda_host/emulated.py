@@ -9,7 +9,7 @@ import types
 from unittest import mock
 
 import numpy as np
-from cuda_host.host_module import HostModule
+from cuda_host.host_module import ORDERS, HostModule
 
 from fastsvgp.kernels.cuda.common import blas, loader, scratch
 from fastsvgp.runtime import cuda_devices
@@ -99,3 +99,14 @@ def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=2
     )
     with device, launches, products, kept:
         yield lambda stem: importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
+
+
+def assert_same_in_any_order(work):
+    """Assert that ``work(twin_of)`` returns the same bits whichever thread runs first."""
+    results = []
+    for order in ORDERS:
+        with emulated(order) as twin_of:
+            results.append(work(twin_of))
+    for other in results[1:]:
+        for one, two in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
