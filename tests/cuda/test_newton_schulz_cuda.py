@@ -84,7 +84,9 @@ def test_walk_is_decided_on_the_device(twin_of, rng, start):
 @pytest.mark.parametrize("M, batch", [(1, ()), (17, (2, 1)), (100, ())])
 def test_a_walk_of_few_steps(twin_of, rng, M, batch, dtype):
     A, L, _, _, v = problems.problem(rng, M, batch, dtype)
-    for steps, iterations in ((0, (3, 3)), (1, (2, 3)), (2, (0, 0)), (2, (0, 1))):
+    cases = (0, (3, 3)), (1, (2, 3)), (2, (0, 0)), (2, (0, 1))
+    # one step solves M = 1, up to rounding, which decides whether another step is taken
+    for steps, iterations in cases if M > 1 else cases[:2]:
         results = [
             twin.newton_schulz_walk(A, L, v, 0.0, steps, None, iterations)
             for twin in (twin_of("newton_schulz"), cpu)
