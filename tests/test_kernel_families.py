@@ -1,10 +1,12 @@
 """Check the families of kernels in the source: twins, front doors, and what each calls."""
 
 import ast
+import pathlib
 
 import pytest
 from support.source import PACKAGE, functions, imports, name_of, parse
 
+TESTS = pathlib.Path(__file__).parent
 CPU, CUDA = PACKAGE / "kernels" / "cpu", PACKAGE / "kernels" / "cuda"
 # modules that serve the families; on the CPU, checks are NumPy's
 NO_TWINS = "common", "deferred_checks", "tiled"
@@ -120,3 +122,11 @@ def test_twins_do_not_know_each_other():
             assert not [n for n in names if n.startswith(f"fastsvgp.kernels.{other}")], name_of(
                 path
             )
+
+
+def test_cuda_runs_every_body_of_the_cpu_that_takes_a_twin():
+    for path in (TESTS / "kernels").glob("test_*.py"):
+        bodies = {f.name for f in functions(parse(path)) if "twin_of" in ast.unparse(f.args)}
+        there = TESTS / "cuda" / f"{path.stem}_cuda.py"
+        used = {name for name, _ in imports(there, parse(there))} if bodies else set()
+        assert {f"tests.kernels.{path.stem}.{body}" for body in bodies} <= used, path

@@ -1,19 +1,29 @@
-"""The CUDA twin of sums over patches: the requirements on the CPU twin, and records above it."""
+"""The CUDA twin of sums over patches: the bodies of the CPU, splits, and records above it."""
 
 import shutil
 
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
-from cuda_host.emulated import emulated
+from cuda_host.emulated import assert_same_in_any_order
 from support import patches_problems as problems
 from support.device_models import check_bound, moved
 
 import fastsvgp as fs
 from fastsvgp import kernels
 from tests.cuda.test_float32_cuda import check as check_float32
+from tests.kernels.test_patches import (  # noqa: F401
+    test_gather,
+    test_near_pairs_far_from_the_mean,
+    test_no_images,
+    test_non_finite_values_stay_in_their_image,
+    test_numbers_on_the_device,
+    test_pair_sums,
+    test_strides,
+    test_sums,
+    test_vjp_computes_only_what_is_needed,
+)
 
-SUMS, PAIRS = problems.SUMS, problems.PAIRS
 f8 = np.float64
 PATCH_COVARIANCES = (
     fs.Matern52(f8(1.1), np.linspace(1, 3, 6)),
@@ -23,48 +33,6 @@ every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 needs_gxx = pytest.mark.skipif(
     shutil.which("g++") is None, reason="the host emulation of CUDA needs g++"
 )
-
-
-def case(rng, dtype, geometry=(7, 6, 2, 3, 2, 1), windows=(3, 14), M=5, N=3, shared=False):
-    """Return the arguments of all four operations after the family.
-
-    They are sums and their cotangents, and those of pairs of windows.
-    """
-    Z, X, *parameters = problems.problem(rng, geometry, windows, M, N, dtype, shared)
-    P = problems.num_windows(geometry, windows)
-    A, B, K_bar, k_bar = (
-        rng.standard_normal(shape).astype(dtype) for shape in ((M, P), P, (M, N), N)
-    )
-    return (
-        (Z, X, A, *parameters, geometry, windows),
-        K_bar,
-        (X, B, *parameters, geometry, windows, None),
-        k_bar,
-    )
-
-
-def everything(twin, family, sums, K_bar, pairs, k_bar):
-    results = [twin.patch_sums(family, *sums), *twin.patch_sums_vjp(K_bar, family, *sums, SUMS)]
-    return [
-        *results,
-        twin.patch_pair_sums(family, *pairs),
-        *twin.patch_pair_sums_vjp(k_bar, family, *pairs, PAIRS),
-    ]
-
-
-@every_dtype
-def test_gather(twin_of, rng, dtype):
-    problems.check_gather(twin_of("patches"), rng, dtype)
-
-
-@every_dtype
-def test_sums(twin_of, rng, dtype):
-    problems.check_sums(twin_of("patches"), rng, dtype)
-
-
-@every_dtype
-def test_pair_sums(twin_of, rng, dtype):
-    problems.check_pair_sums(twin_of("patches"), rng, dtype)
 
 
 @every_dtype
@@ -77,95 +45,23 @@ def test_other_splits_of_the_sums(twin_of, rng, dtype, monkeypatch):
     problems.check_pair_sums(twin_of("patches"), rng, dtype)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_vjp_computes_only_what_is_needed(twin_of, rng, shared):
-    twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8, shared=shared)
-    for names, pull, arguments in ((SUMS, twin.patch_sums_vjp, (K_bar, "matern52", *sums)),
-                                   (PAIRS, twin.patch_pair_sums_vjp,
-                                    (k_bar, "matern52", *pairs))):  # fmt: skip
-        whole = pull(*arguments, names)
-        for need in (
-            (),
-            *((name,) for name in names),
-            ("X", "lengthscales"),
-            ("A" if names is SUMS else "B", "variance"),
-        ):
-            for name, bar, expected in zip(names, pull(*arguments, need), whole, strict=True):
-                assert (bar is None) == (name not in need)
-                if bar is not None:
-                    np.testing.assert_allclose(bar, expected, rtol=1e-12, atol=1e-13)
-
-
-def test_strides(twin_of, rng):
-    """Columns of inducing patches with places; rows of all other arrays in any order."""
-    twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8)
-    expected = everything(twin, "matern32", sums, K_bar, pairs, k_bar)
-    (Z, X, A, *rest), (_, B, *_) = sums, pairs
-    askew = (
-        np.hstack([Z, np.full((len(Z), 2), np.nan)])[:, :-2],
-        np.repeat(X, 2, axis=0)[::2],
-        np.asfortranarray(A),
-    )
-    spread = np.repeat(B, 2)[::2], np.asfortranarray(K_bar), np.repeat(k_bar, 2)[::2]
-    found = everything(
-        twin, "matern32", (*askew, *rest), spread[1], (askew[1], spread[0], *pairs[2:]), spread[2]
-    )
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
-    weights = np.outer(B, B)
-    for symmetric in (weights, np.asfortranarray(weights)):
-        np.testing.assert_allclose(
-            twin.patch_pair_sums("matern32", X, symmetric, *pairs[2:]), expected[6], rtol=1e-13
-        )
-    patches = np.asfortranarray(rng.standard_normal((3, 11, 12)))
-    np.testing.assert_array_equal(
-        twin.gather_patches_vjp(patches, *rest[2:]),
-        twin.gather_patches_vjp(np.ascontiguousarray(patches), *rest[2:]),
-    )
-
-
-@pytest.mark.parametrize("M, N", [(4, 0), (0, 4)])
-def test_nothing_to_sum(twin_of, rng, M, N):
-    twin, geometry = twin_of("patches"), (7, 6, 2, 3, 2, 1)
-    Z, X, A = np.ones((M, 12)), np.ones((N, 84)), np.ones((M, 25))
-    sums, pairs = (
-        (Z, X, A, 1.0, np.ones(12), geometry, None),
-        (
-            X,
-            np.ones(25),
-            1.0,
-            1.0,
-            geometry,
-            None,
-            None,
-        ),
-    )
-    results = everything(twin, "rbf", sums, np.ones((M, N)), pairs, np.ones(N))
-    assert [a.shape for a in results] == [
-        (M, N),
-        (M, 12),
-        (N, 84),
-        (M, 25),
-        (),
-        (12,),
-        (N,),
-        (N, 84),
-        (25,),
-        (),
-        (),
-    ]
-    assert not any(a.any() for a in results[:6])
-    assert twin.gather_patches(X, geometry).shape == (N, 25, 12)
-    assert twin.gather_patches_vjp(np.ones((N, 25, 12)), geometry).shape == (N, 84)
+def test_no_inducing_patches(twin_of, rng):
+    twin, ((Z, X, A, *rest), K_bar, pairs, k_bar) = twin_of("patches"), problems.case(rng, f8)
+    sums = Z[:0], X, A[:0], *rest
+    found = problems.everything(twin, "rbf", sums, K_bar[:0], pairs, k_bar)[:6]
+    assert [a.shape for a in found] == [(0, 3), *map(np.shape, sums[:5])]
+    assert not any(a.any() for a in found)
+    assert twin.gather_patches(X[:0], rest[2]).shape == (0, 25, 12)
+    assert twin.gather_patches_vjp(np.ones((0, 25, 12)), rest[2]).shape == (0, 84)
 
 
 @pytest.mark.parametrize("family", problems.FAMILIES)
 def test_near_patches_far_from_the_origin(twin_of, rng, family):
-    twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8)
+    twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), problems.case(rng, f8)
     Z, X = 1e6 + sums[0], 1e6 + 1e-6 * sums[1]
     Z[1] = X[1][problems.places(*sums[5:])[2]] + 1e-9
     near = (Z, X, *sums[2:]), K_bar, (X, *pairs[1:]), k_bar
-    results = everything(twin, family, *near)
+    results = problems.everything(twin, family, *near)
     for part, define, arrays in (
         (results[:6], problems.sums, (*near[0][:5], K_bar)),
         (results[6:], lambda *a: problems.pair_sums(*a[:3], None, *a[3:]), (*near[2][:4], k_bar)),
@@ -176,40 +72,14 @@ def test_near_patches_far_from_the_origin(twin_of, rng, family):
             assert np.abs(found - exact).max() < 1e-12 * max(1, np.abs(exact).max())
 
 
-def test_numbers_on_the_device(twin_of, rng):
-    """0-d arrays stay on the device and give the same results as numbers."""
-    twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, np.float32, shared=True)
-    for number in (float, np.asarray):
-        given = tuple(map(number, sums[3:5]))
-        found = everything(
-            twin,
-            "rbf",
-            (*sums[:3], *given, *sums[5:]),
-            K_bar,
-            (*pairs[:2], *given, *pairs[4:]),
-            k_bar,
-        )
-        for a, b in zip(found, everything(twin, "rbf", sums, K_bar, pairs, k_bar), strict=True):
-            assert a.dtype == np.float32
-            np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("family", ["rbf", "matern32"])
-def test_non_finite_values_stay_in_their_image(twin_of, rng, family):
-    twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8)
-    sums[1][1, 40] = np.nan  # also in the pairs: it is the same array
-    out, _, X_bar, *_, k, other_bar, _, _, _ = everything(twin, family, sums, K_bar, pairs, k_bar)
-    assert (
-        np.isnan(out[:, 1]).all()
-        and np.isnan(k[1])
-        and np.isnan(X_bar[1]).any()
-        and np.isnan(other_bar[1]).any()
-    )
-    for a in (out.T, X_bar, k, other_bar):
-        assert np.isfinite(a[::2]).all()
-    sums[1][1, 40] = 1e200  # its square overflows: infinitely far from all other patches
-    assert all(np.isfinite(a).all() for a in everything(twin, family, sums, K_bar, pairs, k_bar))
+def test_squares_may_overflow(twin_of, rng, family):
+    """A number of 1e200 is infinitely far from all other patches."""
+    arguments = problems.case(rng, f8)
+    arguments[0][1][1, 40] = 1e200  # also in the pairs: it is the same array
+    found = problems.everything(twin_of("patches"), family, *arguments)
+    assert all(np.isfinite(a).all() for a in found)
 
 
 def test_long_float32_sums_keep_their_digits(twin_of):
@@ -227,7 +97,7 @@ def test_long_float32_sums_keep_their_digits(twin_of):
         float(K_bar[0]),
     )
     truth = bar * N * np.exp(-(x**2) / 2) * np.array([x, 1, 1, x**2])
-    need = [name for name in SUMS if name != "X"]
+    need = [name for name in problems.SUMS if name != "X"]
     Z_bar, _, A_bar, *rest = twin_of("patches").patch_sums_vjp(
         K_bar, "rbf", Z, X, A, 1.0, 1.0, geometry, None, need
     )
@@ -236,19 +106,16 @@ def test_long_float32_sums_keep_their_digits(twin_of):
 
 @needs_gxx
 def test_the_order_of_threads_changes_no_bit(rng):
-    arguments, results = case(rng, np.float32, (7, 12, 1, 2, 1, 1), None, 35, 2), []
-    for order in ("forward", "reverse", "random"):
-        with emulated(order) as twin_of:
-            results.append(everything(twin_of("patches"), "matern12", *arguments))
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
+    arguments = problems.case(rng, np.float32, (7, 12, 1, 2, 1, 1), None, 35, 2)
+    assert_same_in_any_order(
+        lambda twin: problems.everything(twin("patches"), "matern12", *arguments)
+    )
 
 
 @needs_gxx
 def test_nothing_waits_for_the_device(rng):
     """Through the front door, on strict arrays: no copy to or from the host; the CPU's results."""
-    (Z, X, A, *rest), K_bar, (_, b, *_), k_bar = case(rng, f8)
+    (Z, X, A, *rest), K_bar, (_, b, *_), k_bar = problems.case(rng, f8)
     geometry, B = rest[2], rng.standard_normal((11, 4))
 
     def everything(Z, X, A, variance, lengthscales, K_bar, k_bar, b, B):

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from support.rank_models import ROWS as N, D, M, bound_problem as problem
-from support.rank_problems import assert_same_on_all_and_close, ends, on_ranks
+from support.deep_problems import JITTER, draws_for
+from support.rank_models import ROWS as N, D, M, bound_problem as problem, layers_problem
+from support.rank_problems import assert_same_on_all_and_close, counting, ends, on_ranks
 
 import fastsvgp as fs
 
@@ -48,18 +49,51 @@ def test_too_few_rows_and_weights_of_other_rows_are_refused(rng):
             assert isinstance(error, ValueError) and message in str(error)
 
 
-def test_drawn_probes_are_the_same_on_all_ranks(rng):
-    model, X, Y, _ = problem(rng, "relaxed")
+@pytest.mark.parametrize("kind", ["nothing", "probes", "layers"])
+def test_seed_is_that_of_rank_0_if_ranks_have_none(rng, kind):
+    """Also for a bound that draws nothing."""
+    more = {"probes": 4} if kind == "probes" else {}
+    model, X, Y, *_ = (
+        layers_problem(rng) if kind == "layers" else problem(rng, "relaxed" if more else "whitened")
+    )
+    one, two = on_ranks(2, lambda group: fs.elbo(model, X, Y, group=group, **more))
+    assert one == two
+    seeds = [np.random.default_rng(rank) for rank in range(3)]
     found = on_ranks(
         3,
-        lambda group: fs.elbo_and_grad(
-            model, X, Y, probes=4, rng=np.random.default_rng(group.rank), group=group
-        ),
+        lambda group: fs.elbo_and_grad(model, X, Y, rng=seeds[group.rank], group=group, **more),
     )
-    expected = fs.elbo_and_grad(
-        model, X, Y, probes=4, rng=int(np.random.default_rng(0).integers(2**53))
+    seed = int(np.random.default_rng(0).integers(2**53))
+    expected = fs.elbo_and_grad(model, X, Y, rng=seed, **more)
+    assert_same_on_all_and_close(found, expected, 1e-11 if kind == "layers" else 1e-12)
+
+
+@pytest.mark.parametrize("rows", ["all", "own"])
+def test_given_draws_belong_to_the_given_rows(rng, rows):
+    model, X, Y = layers_problem(rng, "three")
+    draws = draws_for(rng, model, 3, N)
+    options = {"wrt": ("layers.0", "likelihood"), "inputs": True, "jitter": JITTER}
+    *expected, X_bar = fs.elbo_and_grad(model, X, Y, draws=draws, **options)
+    cuts = [0, 2, 9, N]
+
+    def work(group):
+        at = slice(cuts[group.rank], cuts[group.rank + 1]) if rows == "own" else slice(None)
+        return fs.elbo_and_grad(
+            model, X[at], Y[at], draws=tuple(one[:, at] for one in draws), group=group, **options
+        )
+
+    found = on_ranks(3, work, rows)
+    assert_same_on_all_and_close([one[:2] for one in found], expected, 1e-12)
+    np.testing.assert_allclose(
+        np.concatenate([one[2] for one in found]), X_bar, rtol=0, atol=1e-12 * np.abs(X_bar).max()
     )
-    assert_same_on_all_and_close(found, expected, 1e-12)
+    with pytest.raises(ValueError, match=r"draws\[0\]. must have shape"):
+        on_ranks(
+            3,
+            lambda group: fs.elbo(
+                model, X, Y, draws=tuple(one[:, :-1] for one in draws), group=group
+            ),
+        )
 
 
 def test_one_rank_that_fails_ends_all(rng):
@@ -95,26 +129,6 @@ def test_one_rank_that_fails_ends_all(rng):
             ), name
 
 
-class Counting:
-    """A group that records the lengths of its buffers."""
-
-    def __init__(self, group):
-        self.group, self.rank, self.size, self.rows, self.sent = (
-            group,
-            group.rank,
-            group.size,
-            group.rows,
-            [],
-        )
-
-    def sum(self, buffer):
-        self.sent.append(len(buffer))
-        self.group.sum(buffer)
-
-    def broadcast(self, buffer):
-        self.group.broadcast(buffer)
-
-
 def test_step_takes_one_all_reduce_of_the_fewest_numbers(rng):
     """A header of five numbers, the value, and each requested leaf, triangular factors packed.
 
@@ -138,7 +152,7 @@ def test_step_takes_one_all_reduce_of_the_fewest_numbers(rng):
     )
 
     def sent(group):
-        group, counts = Counting(group), []
+        group, counts = counting(group), []
         for call in (
             lambda: fs.elbo_and_grad(model, X, Y, group=group, **options),
             lambda: fs.natural_step_and_grad(model, X, Y, group=group, **options),

@@ -9,30 +9,33 @@ import threading
 
 import numpy as np
 import pytest
-from support.rank_models import TRAINING_ROWS as N, M, training_problem as problem
-from support.rank_problems import assert_ended_by, distance, ends, on_ranks
+from support.rank_models import (
+    TRAINING_ROWS as N,
+    M,
+    inverse_problem,
+    layers_to_train,
+    training_problem as problem,
+)
+from support.rank_problems import Changed, assert_ended_by, distance, ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.collapsed import sgpr as collapsed
 from fastsvgp.distributed.protocol import Communicator
 from fastsvgp.distributed.rank_scale import RankScale
 from fastsvgp.distributed.training_group import TrainingGroup
+from fastsvgp.optim.inverse import updates
 from fastsvgp.train import checkpoints
 from fastsvgp.train.steps.minibatch import MinibatchSteps
 
-
-def test_weights_whole_batches_and_lazily_read_rows(rng, tmp_path):
-    model, X, Y = problem(rng)
-    weights = rng.integers(0, 3, N).astype(float)
-    np.save(tmp_path / "x.npy", X)
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    for batch_size in (17, N):
-        options = {"steps": 12, "batch_size": batch_size, "rng": 5, "weights": weights}
-        expected, _ = fs.fit(model, X, Y, **options)
-        found = on_ranks(
-            3, lambda group, options=options: fs.fit(model, mapped, Y, group=group, **options)
-        )
-        assert distance(found[2][0], expected) < 1e-12
+# models to train, and options of ``fit``
+KINDS = {
+    "svgp": (problem, {"batch_size": 17, "natural_step_size": 0.1}),
+    "layers": (layers_to_train, {"batch_size": 11, "natural_step_size": 0.1}),
+    "inverse": (
+        inverse_problem,
+        {"batch_size": 17, "inverse_updates": fs.inverse_updates(nats=0.01)},
+    ),
+}
 
 
 def test_a_rank_reads_its_part_of_the_rows_alone(rng):
@@ -61,23 +64,20 @@ def test_a_rank_reads_its_part_of_the_rows_alone(rng):
         assert 300 <= read <= 310
 
 
-def test_batches_of_shards_raise_the_bound(rng):
-    model, X, Y = problem(rng)
-    cuts = [0, 1, 20, N]  # one row on a rank
+@pytest.mark.parametrize("kind", ["svgp", "layers"])
+def test_batches_of_shards_raise_the_bound(rng, kind):
+    model, X, Y = KINDS[kind][0](rng)
+    cuts, options = [0, 1, 10, len(X)], {"rng": 3, "batch_size": 12}  # one row on a rank
 
-    def train(group, **options):
+    def train(group):
         own = slice(cuts[group.rank], cuts[group.rank + 1])
-        return fs.fit(model, X[own], Y[own], rng=3, group=group, **options)
+        return fs.fit(model, X[own], Y[own], steps=60, group=group, **options)
 
-    found = on_ranks(3, lambda group: train(group, epochs=30, batch_size=12), "own")
+    found = on_ranks(3, train, "own")
     assert all(distance(other, found[0][0]) == 0 for other, _ in found)
-    assert fs.elbo(found[0][0], X, Y) > fs.elbo(model, X, Y)
-    (alone,), (one, _) = (
-        on_ranks(
-            1, lambda group: fs.fit(model, X, Y, steps=9, batch_size=7, rng=3, group=group), "own"
-        ),
-        fs.fit(model, X, Y, steps=9, batch_size=7, rng=3),
-    )
+    assert fs.elbo(found[0][0], X, Y, rng=0) > fs.elbo(model, X, Y, rng=0)
+    cuts = [0, len(X)]
+    (alone,), (one, _) = on_ranks(1, train, "own"), fs.fit(model, X, Y, steps=60, **options)
     assert distance(alone[0], one) == 0
 
 
@@ -161,29 +161,27 @@ def test_the_last_pass_of_an_sgpr_fails_on_all_ranks_or_none(rng, monkeypatch, k
     assert all(info.svgp is not None for _, info in group_again)
 
 
-def test_resuming_on_another_number_of_ranks(rng, tmp_path):
-    model, X, Y = problem(rng)
-    options, path = {"batch_size": 17, "natural_step_size": 0.1}, tmp_path / "state.npz"
-    expected, info = fs.fit(model, X, Y, steps=30, rng=5, **options)
+@pytest.mark.parametrize("kind", ["svgp", "layers"])
+def test_resuming_on_another_number_of_ranks(rng, kind, tmp_path):
+    make, options = KINDS[kind]
+    model, X, Y = make(rng)
+    path, absent = tmp_path / "state.npz", tmp_path / "nowhere.npz"
+    expected, info = fs.fit(model, X, Y, steps=20, rng=5, **options)
     on_ranks(
         3,
-        lambda group: fs.fit(model, X, Y, steps=13, rng=5, group=group, checkpoint=path, **options),
+        lambda group: fs.fit(model, X, Y, steps=8, rng=5, group=group, checkpoint=path, **options),
     )
 
-    def resume(group):
-        seen_by_rank_0 = path if group.rank == 0 else tmp_path / "nowhere.npz"
-        return fs.fit(model, X, Y, steps=30, group=group, resume=seen_by_rank_0, **options)
+    def resume(group, at=path):
+        seen = at if group.rank == 0 else absent
+        return fs.fit(model, X, Y, steps=20, group=group, resume=seen, **options)
 
     for size in (1, 2):
         found = on_ranks(size, resume)
-        assert distance(found[-1][0], expected) < 1e-11 and len(found[-1][1].values) == 30
-    assert distance(fs.fit(model, X, Y, steps=30, resume=path, **options)[0], expected) < 1e-11
-    for error in ends(
-        2,
-        lambda group: fs.fit(
-            model, X, Y, steps=30, group=group, resume=tmp_path / "nowhere.npz", **options
-        ),
-    ):
+        assert distance(found[-1][0], found[0][0]) == 0
+        assert distance(found[-1][0], expected) < 1e-11 and len(found[-1][1].values) == 20
+    assert distance(fs.fit(model, X, Y, steps=20, resume=path, **options)[0], expected) < 1e-11
+    for error in ends(2, lambda group: resume(group, absent)):
         assert isinstance(error, (OSError, fs.RemoteError)) and "nowhere" in str(error)
 
 
@@ -218,15 +216,13 @@ def test_patience_with_the_objective_is_decided_alike(rng):
 
 
 @pytest.mark.parametrize("at", [4, 10])
-def test_a_callback_ends_all_after_the_same_step(rng, at):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_callback_ends_all_after_the_same_step(rng, kind, at):
     """Also at the last step, after which there is no all-reduce of another step."""
-    model, X, Y = problem(rng)
-    found = on_ranks(
-        3,
-        lambda group: fs.fit(
-            model, X, Y, steps=10, group=group, callback=lambda step, *_: step == at
-        ),
-    )
+    make, options = KINDS[kind]
+    model, X, Y = make(rng)
+    options = options | {"steps": 10, "rng": 0, "callback": lambda step, *_: step == at}
+    found = on_ranks(3, lambda group: fs.fit(model, X, Y, group=group, **options))
     assert [(one[1].reason, one[1].steps) for one in found] == [("callback", at)] * 3
 
 
@@ -269,35 +265,69 @@ def test_errors_of_rank_0_end_all(rng, failure, kind, tmp_path):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", ["svgp", "sgpr"])
+@pytest.mark.parametrize("kind", ["svgp", "sgpr", "layers"])
 def test_bad_rows_of_one_rank(rng, kind, weighted):
-    model, X, Y = problem(rng)
-    options = {"batch_size": 17, "rng": 0}
+    make, options = KINDS.get(kind, (problem, {}))
+    model, X, Y = make(rng)
     if kind == "sgpr":
-        model, options = fs.SGPR(model.covariance, model.inducing, 0.3), {}
+        model = fs.SGPR(model.covariance, model.inducing, 0.3)
+    else:
+        options = options | {"rng": 0}
     if weighted:
-        options["weights"] = np.arange(len(X)) % 4
-
-    X[30] = np.nan
+        options = options | {"weights": np.arange(len(X)) % 4}
+    bad = len(X) * 4 // 7 // 4 * 4 + 2  # its weight is 2
+    X[bad] = np.nan
     errors = ends(3, lambda group: fs.fit(model, X, Y, steps=10, group=group, **options))
-    assert_ended_by(errors, "index (30, 0)")
+    assert_ended_by(errors, f"index ({bad}, 0)")
 
 
-def test_a_rank_without_memory(rng, monkeypatch):
-    model, X, Y = problem(rng)
-    model = fs.replace(model, likelihood=fs.StudentT(0.5))
-    plain, calls = fs.StudentT.expected_log_prob, []
+@pytest.mark.parametrize("kind", ["svgp", "inverse"])
+@pytest.mark.parametrize("at", [1, 2, 3, 6, 11])
+def test_a_rank_without_memory(rng, monkeypatch, kind, at):
+    """The other rank is in an all-reduce of the bound, or of an update of a factor."""
+    make, options = KINDS[kind]
+    model, X, Y = make(rng)
+    model = fs.replace(model, likelihood=fs.StudentT(0.5)) if kind == "svgp" else model
+    where = (fs.StudentT, "expected_log_prob") if kind == "svgp" else (updates, "variance_gap")
+    plain, calls = getattr(*where), []
 
-    def hungry(self, *arguments, **options):
+    def hungry(*arguments, **options):
         calls.append(0)
-        if len(calls) == 8:
+        if len(calls) == at:
             raise MemoryError("8 GiB")
-        return plain(self, *arguments, **options)
+        return plain(*arguments, **options)
 
-    monkeypatch.setattr(fs.StudentT, "expected_log_prob", hungry)
-    errors = ends(2, lambda group: fs.fit(model, X, Y, steps=10, batch_size=17, rng=0, group=group))
+    monkeypatch.setattr(*where, hungry)
+    options = {"steps": 10, "rng": 0} | options
+    errors = ends(2, lambda group: fs.fit(model, X, Y, group=group, **options))
     assert sorted(type(error).__name__ for error in errors) == ["MemoryError", "RemoteError"]
     assert all("8 GiB" in str(error) for error in errors)
+
+
+@pytest.mark.parametrize("read", [2, 3, 4, 5])
+def test_read_error_of_one_rank_ends_all(rng, read):
+    """The second read is in the first step, whose first all-reduce belongs to an update."""
+    make, options = KINDS["inverse"]
+    model, X, Y = make(rng)
+
+    class Failing:
+        shape, dtype, reads = X.shape, X.dtype, 0
+
+        def __len__(self):
+            return N
+
+        def __getitem__(self, rows):
+            self.reads += 1
+            if self.reads == read:
+                raise OSError("gone")
+            return X[rows]
+
+    options = options | {"steps": 10, "batch_size": 18, "rng": 0}
+    first, second = ends(
+        2, lambda group: fs.fit(model, Failing() if group.rank else X, Y, group=group, **options)
+    )
+    assert isinstance(first, fs.RemoteError) and (first.rank, first.message) == (1, "OSError: gone")
+    assert isinstance(second, OSError)
 
 
 @pytest.mark.parametrize("where", [{0, 1, 2}, {1}])
@@ -350,27 +380,17 @@ def test_ranks_that_drift_apart_are_brought_together(rng):
     """Processors can round differently: a warning, and then the numbers of rank 0."""
     model, X, Y = problem(rng)
 
-    class Drifting:
-        def __init__(self, group):
-            self.group, self.rank, self.size, self.rows, self.sums = (
-                group,
-                group.rank,
-                group.size,
-                group.rows,
-                0,
-            )
+    def train(group):
+        sums = []
 
-        def sum(self, buffer):
-            self.sums += 1
-            self.group.sum(buffer)
-            if self.rank == 1 and self.sums > 12 and len(buffer) > 20:
+        def drifting(buffer):
+            sums.append(1)
+            group.sum(buffer)
+            if group.rank == 1 and len(sums) > 12 and len(buffer) > 20:
                 buffer[8] *= 1 + 1e-10
 
-        def broadcast(self, buffer):
-            self.group.broadcast(buffer)
-
-    def train(group):
-        return fs.fit(model, X, Y, steps=20, batch_size=17, rng=0, group=Drifting(group))
+        changed = Changed(group, sum=drifting)
+        return fs.fit(model, X, Y, steps=20, batch_size=17, rng=0, group=changed)
 
     expected, _ = fs.fit(model, X, Y, steps=20, batch_size=17, rng=0)
     with pytest.warns(UserWarning, match="different parameters"):
@@ -392,19 +412,12 @@ def test_first_rank_of_a_host_compiles_before_the_others(rng, monkeypatch):
     model, X, Y = problem(rng)
     seen, plain, here = [], MinibatchSteps.rehearse, threading.Barrier(3)
 
-    class OnHost:
-        def __init__(self, group):
-            self.group, self.rank, self.size, self.rows = group, group.rank, group.size, group.rows
-            self.local_rank, self.local_size, self.sum, self.broadcast = (
-                group.rank,
-                group.size,
-                group.sum,
-                group.broadcast,
-            )
-
-        def wait_on_host(self):
+    def on_host(group):
+        def wait():
             here.wait()
             seen.append("begin")
+
+        return Changed(group, local_rank=group.rank, local_size=group.size, wait_on_host=wait)
 
     def rehearse(self):
         seen.append("compile")
@@ -413,7 +426,7 @@ def test_first_rank_of_a_host_compiles_before_the_others(rng, monkeypatch):
 
     monkeypatch.setattr(MinibatchSteps, "rehearse", rehearse)
     found = on_ranks(
-        3, lambda group: fs.fit(model, X, Y, steps=3, batch_size=17, rng=0, group=OnHost(group))
+        3, lambda group: fs.fit(model, X, Y, steps=3, batch_size=17, rng=0, group=on_host(group))
     )
     assert seen == ["compile", "compiled", *["begin"] * 3]
     assert distance(found[0][0], fs.fit(model, X, Y, steps=3, batch_size=17, rng=0)[0]) < 1e-12

@@ -12,6 +12,7 @@ from support.rank_models import (
     LIKELIHOODS,
     MEANS,
     ROWS,
+    TRAINING_ROWS,
     M,
     bound_problem,
     class_problem,
@@ -50,27 +51,20 @@ class Case(NamedTuple):
 
 
 def elbo_and_grad(
-    posterior="whitened", likelihood="gaussian", mean="constant", num_data=2.5 * ROWS
+    posterior="whitened",
+    likelihood="gaussian",
+    mean="constant",
+    num_data=2.5 * ROWS,
+    weighted=False,
 ):
     def case(rng):
         model, X, Y, options = bound_problem(rng, posterior, likelihood, mean)
-        return Case(
-            lambda X, Y, **g: fs.elbo_and_grad(model, X, Y, num_data=num_data, **options, **g),
-            (X, Y),
-        )
+        options["num_data"] = num_data
 
-    return case
+        def call(X, Y, weights=None, **g):
+            return fs.elbo_and_grad(model, X, Y, weights=weights, **options, **g)
 
-
-def weighted_elbo_and_grad(likelihood, mean):
-    def case(rng):
-        model, X, Y, options = bound_problem(rng, "whitened", likelihood, mean)
-        return Case(
-            lambda X, Y, w, **g: fs.elbo_and_grad(
-                model, X, Y, weights=w, num_data=70, **options, **g
-            ),
-            (X, Y, rng.uniform(0.5, 2, ROWS)),
-        )
+        return Case(call, (X, Y, rng.uniform(0.5, 2, ROWS)) if weighted else (X, Y))
 
     return case
 
@@ -125,19 +119,13 @@ def latents(function, name, close=None, weighted=False, **options):
 
     def case(rng):
         model, X, Y, own = latents_problem(rng, name)
-        weights = (rng.uniform(0.5, 2, Y.shape) * (rng.uniform(size=Y.shape) < 0.8),)
-        if not weighted:
-            return Case(
-                lambda X, Y, **g: function(model, X, Y, **own, **options, **g),
-                (X, Y),
-                close or same_leaves(1e-11),
-            )
-        data = X, np.where(weights[0] > 0, Y, np.nan), weights[0]
-        return Case(
-            lambda X, Y, w, **g: function(model, X, Y, weights=w, **own, **options, **g),
-            data,
-            close or same_leaves(1e-11),
-        )
+        weights = rng.uniform(0.5, 2, Y.shape) * (rng.uniform(size=Y.shape) < 0.8)
+
+        def call(X, Y, weights=None, **g):
+            return function(model, X, Y, weights=weights, **own, **options, **g)
+
+        data = (X, np.where(weights > 0, Y, np.nan), weights) if weighted else (X, Y)
+        return Case(call, data, close or same_leaves(1e-11))
 
     return case
 
@@ -261,7 +249,9 @@ TABLE = (
         for mean in MEANS
     }
     | {
-        f"elbo_and_grad-weights-{likelihood}-{mean}": weighted_elbo_and_grad(likelihood, mean)
+        f"elbo_and_grad-weights-{likelihood}-{mean}": elbo_and_grad(
+            "whitened", likelihood, mean, 70, weighted=True
+        )
         for likelihood in LIKELIHOODS
         for mean in MEANS
     }
@@ -380,6 +370,14 @@ TRAININGS = (
         for name, make in (("svgp", training_problem), ("classes", class_problem))
         for way, options in WAYS.items()
         for long in (40 if way == "rounds" else 200,)
+    }
+    | {
+        f"svgp-weights-{size}": (
+            training_problem,
+            {"batch_size": size, "weights": np.arange(TRAINING_ROWS) % 3},
+            {3: 12},
+        )
+        for size in (17, TRAINING_ROWS)
     }
     | {
         f"inverse-{way}": (

@@ -1,17 +1,19 @@
 """A rank takes the memory of a step on its rows, and two buffers; data are not copied."""
 
 import gc
+import tracemalloc
 import weakref
 from functools import partial
 
 import numpy as np
 import pytest
 from support.peak_memory import peak_numbers
+from support.rank_models import layers_to_train
 
 import fastsvgp as fs
 from fastsvgp.distributed.packing import Packing
-from fastsvgp.distributed.reduce import of_collapsed, of_gradient
-from fastsvgp.layers.draws import RUN
+from fastsvgp.distributed.reduce import RowPartition, of_collapsed, of_gradient
+from fastsvgp.layers.draws import RUN, hidden_draws
 
 M, N, D = 150, 6000, 4
 
@@ -83,3 +85,20 @@ def test_group_is_freed_with_its_last_reference(rng):
     del group
     gc.collect()
     assert held() is None
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3])
+def test_draws_of_a_rank_take_the_memory_of_its_rows(rng, samples):
+    model, _, _ = layers_to_train(rng)
+    X, rows = np.zeros((40_000, 2)), slice(9_990, 10_010)
+    (all_of_them,) = hidden_draws(model, X, None, samples, 7)
+    for chosen in (rows, np.r_[5, rows, 30_000]):
+        own = X[chosen]
+        tracemalloc.start()
+        try:
+            (found,) = hidden_draws(model, own, None, samples, 7, RowPartition(len(X), chosen))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        np.testing.assert_array_equal(found, all_of_them[:, chosen])
+        assert peak < 4 * 4096 * 2 * 8  # some chunks of rows, not all 40,000

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from support.rank_problems import ends, on_ranks
+from support.rank_problems import counting, ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.distributed import same_data
@@ -169,25 +169,8 @@ def test_digests_add_no_sum_and_no_number(rng):
     """The facts of a bound are 32 bits, whatever they contain."""
     model, data = problem(rng)
 
-    class Counting:
-        def __init__(self, group):
-            self.group, self.rank, self.size, self.rows, self.sent = (
-                group,
-                group.rank,
-                group.size,
-                group.rows,
-                [],
-            )
-
-        def sum(self, buffer):
-            self.sent.append(len(buffer))
-            self.group.sum(buffer)
-
-        def broadcast(self, buffer):
-            self.group.broadcast(buffer)
-
     def work(group):
-        group = Counting(group)
+        group = counting(group)
         fs.elbo(model, data["X"], data["Y"], group=group)
         first = len(group.sent)
         fs.elbo(model, data["X"], data["Y"], group=group)

