@@ -9,6 +9,7 @@ from typing import Literal, Unpack, overload
 import numpy as np
 
 from .. import check
+from ..errors import NotPositiveDefinite
 from ..records.typed import (
     Array,
     ArrayLike,
@@ -379,6 +380,10 @@ def sample_f(
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
     at = AtInputs(model, Xs, jitter=jitter, joint=True)
-    samples = at.layer.sample(at.X, num_samples, at.jitter, rng, "Xs")
+    try:
+        samples = at.layer.sample(at.X, num_samples, at.jitter, rng, "Xs")
+    except NotPositiveDefinite:
+        check.finite_fields(at.model)  # the cause, if one is not
+        raise
     at.checked(total(samples))
     return samples

@@ -42,6 +42,7 @@ from .models import (
     defer as defer,
     deferred as deferred,
     drawn as drawn,
+    finite_fields as finite_fields,
     inducing as inducing,
     inducing_for as inducing_for,
     names as names,

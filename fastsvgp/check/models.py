@@ -358,15 +358,20 @@ def result(value: Any, model: Any, leave: bool = False) -> float:
         report_clamped(clamped)
     value = float(value)
     if not math.isfinite(value):
-        for path, kind, array in leaves(model):
-            if array is not None:
-                array = on_host(array)
-                finite(path, np.tril(array) if kind in ("tril", "columns", "symmetric") else array)
+        finite_fields(model)
     if math.isnan(value):
         raise diverged(
             "the value is nan, though model and data are finite: a number overflowed", model
         )
     return value
+
+
+def finite_fields(model):
+    """Raise an error that names the first field of a model with NaN or infinity."""
+    for path, kind, array in leaves(model):
+        if array is not None:
+            array = on_host(array)
+            finite(path, np.tril(array) if kind in ("tril", "columns", "symmetric") else array)
 
 
 def report_clamped(count):

@@ -335,7 +335,7 @@ def test_ranges_of_rows_on_several_threads(rng, monkeypatch, steps, dtype):
     fs.set_num_threads(3)
     try:
         assert_equal_steps(
-            lambda: fs.elbo_and_grad(model, X, Y, jitter=1e-3), monkeypatch, dtype=dtype
+            lambda: fs.elbo_and_grad(model, X, Y, jitter=0.1), monkeypatch, dtype=dtype
         )
     finally:
         fs.set_num_threads(before)

@@ -94,7 +94,7 @@ def test_the_command_line_samples_where_it_is_asked_to(rng):
         periodic = None
 
     model = start(problem(rng)).model
-    assert of_cli.TRAINING["odvgp"](Given, model, 10)["sampled"] is None
+    assert of_cli._options(Given, model, 10)["sampled"] is None
     Given.sampled = 5
-    found = of_cli.TRAINING["odvgp"](Given, model, 10)
+    found = of_cli._options(Given, model, 10)
     assert found["sampled"] == 5 and sizes(found) == pytest.approx((0.3, 0.03, 10))

@@ -204,8 +204,8 @@ def stepped(model, X, Y, scale, *, step_size, monotone, gradient=False, wrt=None
     one step; of several, the info has the first value and the smallest size.
     """
     kind, requested = kind_of(model), check_size(step_size)
-    kind.check_natural("natural_step", model)
     call = Call.of(kind, model, X, Y, scale, **options)
+    kind.check_natural("natural_step", call.model)
     wrt = check.names(_fields(model, wrt), call.model) if gradient else ()
     turns = kind.turns(call, shares=gradient)
     model, turn, infos = call.model, next(turns), []
