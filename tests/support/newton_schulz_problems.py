@@ -101,7 +101,8 @@ def check_all(twin, rng, M, batch, dtype):
     truth = definition(*(X.astype(np.longdouble) for X in arrays), dtype(0.7).astype(np.longdouble))
     # entries of D are differences of numbers near 1, and P and its curvature are computed from D
     A, L, P = np.abs(arrays[0]).max(), np.abs(arrays[1]).max(), np.abs(truth[4]).max()
-    sizes = {0: 1.0, 4: L, 5: 2 * M * A * P * L}
+    bar = np.abs(arrays[3]).max()  # L_bar is a difference, too
+    sizes = {0: 1.0, 4: L, 5: 2 * M * A * P * L, 7: bar * (1 + A * L * L)}
     for place, (result, in_dtype, exact) in enumerate(
         zip(results_of(twin, *arrays, 0.7), plain, truth, strict=True)
     ):

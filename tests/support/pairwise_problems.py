@@ -87,11 +87,13 @@ def bars_of(twin, family, K_bar, arguments, known):
 def check_contractions(twin, rng, dtype, known, shapes=SHAPES, families=FAMILIES):
     """Check the errors of all problems together, each scaled to one.
 
-    The plain error of a single sum can be tiny by chance.
+    The plain error of a single sum can be tiny by chance. A sum of n terms of size one has the size
+    of its root, also where they cancel.
     """
     errors = {name: ([], []) for name in NAMES}
     for number, (N1, N2, D) in enumerate(shapes):
         X1, X2, *parameters = problem(rng, N1, N2, D, dtype, shared=number % 2)
+        sizes = {name: np.sqrt(max(N1 * N2, 1)) for name in ("variance", "lengthscales")}
         K_bar, S_bar = rng.standard_normal((N1, N2)).astype(dtype), symmetric(rng, N1, dtype)
         for family in families:
             for bar, second in ((K_bar, X2), (S_bar, None)):
@@ -100,11 +102,13 @@ def check_contractions(twin, rng, dtype, known, shapes=SHAPES, families=FAMILIES
                     if truth is None:
                         assert fast is None
                         continue
-                    scale = max(np.abs(truth).max(initial=0), 1)
+                    scale = max(np.abs(truth).max(initial=0), sizes.get(name, 1))
                     for result, collected in zip((fast, plain), errors[name], strict=True):
                         collected.append(float(np.abs(result - truth).max(initial=0) / scale))
     for name, (fast, plain) in errors.items():
-        assert max(fast) <= 4 * max(*plain, np.finfo(dtype).eps), (name, fast, plain)
+        # NumPy adds pairs of pairs; the kernels add row by row
+        floor = (4 if name in ("variance", "lengthscales") else 1) * np.finfo(dtype).eps
+        assert max(fast) <= 4 * max(*plain, floor), (name, fast, plain)
 
 
 def check_inner(twin, rng, N1, N2, D, dtype, shared):
