@@ -13,6 +13,7 @@ from support.record_files import model
 
 import fastsvgp as fs
 from fastsvgp import records
+from fastsvgp.kernels.cpu.common import ahead
 from fastsvgp.records import built, flat, replaced
 from fastsvgp.records.decorator import KEPT
 
@@ -189,6 +190,9 @@ def test_structures_that_share_their_classes():
     assert paths(None)[0] == "covariance" and paths(fs.RBF())[0] == "covariance.variance"
 
 
+@pytest.mark.skipif(
+    not ahead.found()[1], reason="kernels that Numba compiles are called through Python functions"
+)
 @pytest.mark.parametrize(
     "covariance, most", [(fs.RBF(), 600), (fs.RBF() + fs.Matern32(), 800)], ids=["RBF", "sum"]
 )
