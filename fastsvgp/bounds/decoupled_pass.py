@@ -273,7 +273,7 @@ class _QuadraticForm:
     def pull(self, kl_bar, need):
         """Return ``(w_bar, covariance_bar, O_bar, None)`` for the cotangent kl_bar / 2.
 
-        need : names as of ``Kuu_vjp``
+        need : names, as in ``Kuu_vjp``
         """
         w_bar, covariance_bar, O_bar = (
             np.zeros_like(self._w),

@@ -87,7 +87,7 @@ def chunks(layer, X):
     for M, each in layer.sizes:
         count = max(count, round(S * N * each / max(now.bound_chunk_columns, numbers // M)))
     if count == 1:
-        return (ALL,) if N else ()
+        return (ALL,)
     size = -(-N // count)  # one size for all but the last chunk, so that memory is reused
     return [slice(start, start + size) for start in range(0, N, size)]
 

@@ -10,7 +10,7 @@ class FixedPriorPass(LayerProtocol):
     """The pass of a layer at a prior that several posteriors share.
 
     cached : list of the cached rows of all chunks, filled by the first pass; None caches nothing
-    columns, need : as of ``LayerPass``
+    columns, need : as in ``LayerPass``
     """
 
     def __init__(self, model, prior, state, cached, columns=0, need=("natural_step",)):

@@ -173,7 +173,7 @@ class Fitted:
     def cdf(self, X, y, second=None):
         """Return P(new y <= y), (N,), for numbers y (N,); X and y in the units of the data.
 
-        ``second`` is as of ``model_targets``.
+        ``second`` is that of ``model_targets``.
         """
         Xs, ys = self.standardised_inputs(X), self.model_targets(y, second)
         return np.asarray(
@@ -193,8 +193,8 @@ class Fitted:
     def log_density(self, X, y, second=None):
         """Return the log predictive density (N,) of y, standardised; X is in data units.
 
-        Of several targets it is the sum over those that are not missing (NaN). ``second`` is as of
-        ``model_targets``.
+        Of several targets it is the sum over those that are not missing (NaN). ``second`` is that
+        of ``model_targets``.
         """
         if self.several:
             return np.nansum(self.log_densities(X, y), axis=1)

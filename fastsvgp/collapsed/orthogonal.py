@@ -101,8 +101,11 @@ def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> flo
 
     With a ``group`` two all-reduces, the second of one number.
     """
-    options = dict(jitter=jitter, weights=weights, group=group)
-    return _evaluate("collapsed_bound", _bound, sgpr, X, Y, lambda: reduce.NUMBER, **options)
+    options = dict(jitter=jitter, weights=weights)
+    if group is not None:
+        sums = lambda: [_first_sum(sgpr, Y), reduce.NUMBER]  # noqa: E731
+        return on_ranks("collapsed_bound", _bound, sgpr, X, Y, sums, group, None, options)
+    return _bound(sgpr, X, Y, **options)
 
 
 def _bound(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
@@ -118,9 +121,12 @@ def collapsed_bound_and_grad(
 
     Memory for two (M + M2, N) arrays in addition to the covariance block.
     """
-    last, name = lambda: reduce.of_gradient(sgpr, wrt), "collapsed_bound_and_grad"
-    options = dict(jitter=jitter, weights=weights, group=group, wrt=wrt)
-    return _evaluate(name, _bound_and_grad, sgpr, X, Y, last, **options)
+    options = dict(jitter=jitter, weights=weights, wrt=wrt)
+    if group is not None:
+        name = "collapsed_bound_and_grad"
+        sums = lambda: [_first_sum(sgpr, Y), reduce.of_gradient(sgpr, wrt)]  # noqa: E731
+        return on_ranks(name, _bound_and_grad, sgpr, X, Y, sums, group, None, options)
+    return _bound_and_grad(sgpr, X, Y, **options)
 
 
 def _bound_and_grad(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights, wrt=None):
@@ -133,8 +139,11 @@ def _bound_and_grad(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights, wrt=None):
 
 def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
     """Compute the SVGP with a ``WhitenedOrthogonal`` posterior whose bound is the collapsed one."""
-    options = dict(jitter=jitter, weights=weights, group=group)
-    return _evaluate("optimal_svgp", _optimum, sgpr, X, Y, lambda: reduce.NUMBER, **options)
+    options = dict(jitter=jitter, weights=weights)
+    if group is not None:
+        sums = lambda: [_first_sum(sgpr, Y), reduce.NUMBER]  # noqa: E731
+        return on_ranks("optimal_svgp", _optimum, sgpr, X, Y, sums, group, None, options)
+    return _optimum(sgpr, X, Y, **options)
 
 
 def _optimum(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
@@ -158,19 +167,11 @@ def _optimum(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
     )
 
 
-def _evaluate(name, function, sgpr, X, Y, last, group, **options):
-    """Call one of these functions; ranks all-reduce G and b, then the ``Packing`` ``last()``."""
-    if group is None:
-        return function(sgpr, X, Y, **options)
-
-    def sums():
-        M, P = (
-            sum(sgpr.covariance.num_inducing(sgpr.inducing)),
-            (np.shape(Y)[1] if np.ndim(Y) > 1 else 1),
-        )
-        return [reduce.Packing([("tril", (M, M)), ("real", (M, P))]), last()]
-
-    return on_ranks(name, function, sgpr, X, Y, sums, group, None, options)
+def _first_sum(sgpr, Y):
+    """Return the ``Packing`` of the first all-reduce: G and b."""
+    M = sum(sgpr.covariance.num_inducing(sgpr.inducing))
+    P = np.shape(Y)[1] if np.ndim(Y) > 1 else 1
+    return reduce.Packing([("tril", (M, M)), ("real", (M, P))])
 
 
 models.register(

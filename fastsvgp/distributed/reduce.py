@@ -79,7 +79,7 @@ def on_ranks(name, function, model, X, Y, sums, group, num_data, options):
 
     name : name of the public function
     sums : function without arguments, which returns the ``Packing`` of each all-reduce
-    num_data : as of the public function; None if it has no such option
+    num_data : that of the public function; None if it has no such option
     options : all other options of the function; ``wrt`` and ``draws`` are left out if None
     """
     call = BoundCall.of(name, function, model, num_data, options)

@@ -64,7 +64,7 @@ def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, t
     X : (N, D)
     w : (..., 2 n), or (..., N) with ``transpose``
         Right-hand sides; cosine and sine of a frequency are neighbours.
-    family, seed : as of ``fourier_frequencies``
+    family, seed : as in ``fourier_frequencies``
     indices : (n,) integers, 0 ... num - 1
     num : int
         Number of frequencies of the model.
@@ -142,7 +142,7 @@ def fourier_multiply_rows(X, w, family, seeds, num, variance, lengthscales, fact
         Points of each function, or the same ones for all.
     w : (S, R, 2 num)
         Right-hand sides; cosine and sine of a frequency are neighbours.
-    family : as of ``fourier_frequencies``
+    family : as in ``fourier_frequencies``
     seeds : int, or (S,) unsigned integers
         One for all functions, or one of each.
     num : int

@@ -57,7 +57,7 @@ def to_positive(vector, entries, transform, low, high):
 
 @operation("vector", "entries")
 def from_positive(vector, entries, transform):
-    """Replace entries x by ``transform.inverse(x)``; arguments as of ``to_positive``."""
+    """Replace entries x by ``transform.inverse(x)``; arguments as in ``to_positive``."""
 
 
 @operation("vector_bar", "vector", "entries")

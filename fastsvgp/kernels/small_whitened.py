@@ -46,7 +46,7 @@ def whitened_kl(mean, tril):
 def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar):
     """Compute the data term, the KL divergence, and all gradients of their weighted sum.
 
-    covariance : (family, variance, lengthscales), as of ``stationary``; Z : (M, D); X : (N, D); Y :
+    covariance : (family, variance, lengthscales), as in ``stationary``; Z : (M, D); X : (N, D); Y :
     (N,), with N > 0; mean and tril as in ``whitened_marginals``; noise : variance of Gaussian noise
 
     jitter is added to the diagonal of Kuu. The data term includes ``factor``; ``kl_bar`` is the

@@ -23,7 +23,7 @@ class Censored(OneLatent):
     Y is (N, 2), or (N, P, 2) for P outputs. Where side is 0, y was seen. Where it is 1 the value is
     at least y, and where it is -1 at most y. The expected log density of such a limit is a
     quadrature rule, with the error of ``BernoulliProbit`` at the marginal variance var / variance.
-    Predictions are those of the value itself, as of ``Gaussian``.
+    Predictions are those of the value itself, as in ``Gaussian``.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class Functions:
 
 
 def taken(array, index):
-    """Return the entries of an index, as of ``Functions.take``."""
+    """Return the entries of an index, as ``Functions.take`` does."""
     index = index if isinstance(index, slice) else np.asarray(index, like=array)
     return np.ascontiguousarray(array[index], like=array)
 

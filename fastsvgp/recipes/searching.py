@@ -262,7 +262,7 @@ def _start(rows, weights, scale, likelihood, settings, rng):
 
 
 def course_of(settings, solver, rows):
-    """Return the ``Course`` of settings, or of an estimator, with so many rows."""
+    """Return the ``Course`` for this number of rows; ``settings`` can be an estimator."""
     return Course(
         steps=steps_of(solver, settings.max_iter, rows, settings.batch_size),
         batch_size=settings.batch_size,

@@ -127,9 +127,9 @@ def _centred(Y, weights, likelihood):
 def _offsets(Y, weights, likelihood):
     """Return the initial means of all functions.
 
-    Those of a likelihood of one function per output are as of ``guesses.offset``, None for zeros.
-    Of several, the first are the means of the targets, and all others the log of a share of their
-    variances.
+    For a likelihood of one function per output they are those of ``guesses.offset``, None for
+    zeros. Of several functions, the first are the means of the targets, and all others the log of
+    a share of their variances.
     """
     K = likelihood.latents_per_output
     if K == 1:

@@ -46,7 +46,7 @@ def collapses(likelihood, kind, latents=None):
 def solver_of(settings, likelihood, kind, rows, inducing, latents=None):
     """Return ``solver_for`` of settings; warn of those of minibatches that it does not use.
 
-    settings : Settings, or an estimator; the others as of ``solver_for``
+    settings : Settings, or an estimator; the others as in ``solver_for``
     """
     check.whole("batch_size", settings.batch_size)
     given, size = _of_minibatches(settings, rows), settings.batch_size

@@ -185,7 +185,7 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
     >>> fs.tree_map(lambda a, b: a + 0.5 * b, gaussian, fs.Gaussian(variance=0.2))
     Gaussian(variance=0.2)
     """
-    # skip __init__ and __post_init__: what ``f`` returns is nobody's argument
+    # skip __init__ and __post_init__: they check what a user gives, not results of ``f``
     new = object.__new__(type(tree))
     fields = new.__dict__
     fields.update(tree.__dict__)

@@ -385,7 +385,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     def log_predictive_density(self, X, y):
         """Return the log predictive density (N,) of y, in its units, summed over targets.
 
-        y as of ``fit``; at the limit of a censored target it is the log probability.
+        y as in ``fit``; at the limit of a censored target it is the log probability.
         """
         check_is_fitted(self)
         X, y = self._validated(X, y)

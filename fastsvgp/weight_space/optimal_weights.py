@@ -70,7 +70,7 @@ def by_conjugate_gradients(
     jitter: float | None,
     callback: Callable[..., object] | None,
 ) -> tuple[RecordT, WeightsInfo]:
-    """Return ``(model, WeightsInfo)``; arguments as of ``optimal_weights``.
+    """Return ``(model, WeightsInfo)``; it takes the arguments of ``optimal_weights``.
 
     4 m N flops per iteration and twice the features, in O(m) memory; for an ``InducingBasis`` m^2
     covariances more. Ctrl-C between two iterations stops as the tolerance does.

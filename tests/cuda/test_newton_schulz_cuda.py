@@ -23,6 +23,7 @@ from tests.kernels.test_newton_schulz import (  # noqa: F401
     test_empty_arrays,
     test_infinity_makes_the_norms_infinite,
     test_power_iteration_finds_the_largest_eigenvalue,
+    test_power_iteration_of_no_matrices,
     test_power_iteration_of_zero_is_zero,
     test_step_sizes_and_broadcasting,
     test_strided_and_read_only_arguments,
@@ -129,11 +130,6 @@ def test_results_can_go_to_given_memory(gpu, rng, operation):
             expected, found = expected[0], found[0]
         np.testing.assert_array_equal(gpu.back(stack[1]), gpu.back(expected))
         np.testing.assert_array_equal(gpu.back(found), gpu.back(expected))
-
-
-def test_power_iteration_of_no_matrices(twin_of):
-    none = np.zeros((0, 5, 5))
-    assert twin_of("newton_schulz").power_iteration(none, none[:, 0])[0].shape == (0,)
 
 
 def test_nothing_waits_for_the_device(rng):

@@ -88,6 +88,8 @@ def test_curvature_along_the_step(twin_of, rng, M):
     It is c2 g^2 / 2 - <E, Phi> g - sum log(1 - g Phi_ii) + const.
     """
     A, L, *_ = problems.problem(rng, M, (), float)
+    best = np.linalg.cholesky(np.linalg.inv(A))
+    L = best + 0.2 * (L - best)  # near enough for positive diagonals after a unit step
     twin = twin_of("newton_schulz")
     D, stats = twin.newton_schulz_gram(A, L)
     P, curvature = twin.newton_schulz_curvature(A, L, D)
@@ -109,6 +111,11 @@ def test_power_iteration_finds_the_largest_eigenvalue(twin_of, rng, M):
     np.testing.assert_allclose(np.linalg.norm(v), size, rtol=1e-12)
     both, _ = power_iteration(np.stack([A, 2 * A]), np.ones((2, M)), 0.0, 12)
     np.testing.assert_allclose(both, np.linalg.eigvalsh(A)[-1] * np.array([1, 2]), rtol=1e-6)
+
+
+def test_power_iteration_of_no_matrices(twin_of):
+    size, v = twin_of("newton_schulz").power_iteration(np.zeros((0, 2, 3, 3)), np.zeros(3), 1.0, 3)
+    assert size.shape == (0, 2) and v.shape == (0, 2, 3)
 
 
 @every_dtype

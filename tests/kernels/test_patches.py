@@ -88,6 +88,8 @@ def test_strides(twin_of, rng):
 def test_no_images(twin_of, rng):
     (Z, X, A, *rest), K_bar, (_, B, *others), k_bar = case(rng, f8)
     sums, pairs = (Z, X[:0], A, *rest), (X[:0], B, *others)
+    patches = twin_of("patches").gather_patches(X[:0], *rest[2:])
+    assert patches.shape[0] == 0 and patches.shape[2] == Z.shape[1]
     found = everything(twin_of("patches"), "rbf", sums, K_bar[:, :0], pairs, k_bar[:0])
     shapes = [(5, 0), *map(np.shape, sums[:5]), (0,), *map(np.shape, pairs[:4])]
     assert [a.shape for a in found] == shapes and not any(a.any() for a in found)

@@ -18,6 +18,7 @@ from fastsvgp.records import built, flat, replaced
 from fastsvgp.records.decorator import KEPT
 
 PACKAGE = str(pathlib.Path(fs.__file__).parent)
+SHIM = "common/compiled.py", "common/forms.py", "common/link_once.py", "common/ahead.py"
 
 
 def test_leaves_name_every_number_in_order():
@@ -190,14 +191,15 @@ def test_structures_that_share_their_classes():
     assert paths(None)[0] == "covariance" and paths(fs.RBF())[0] == "covariance.variance"
 
 
-@pytest.mark.skipif(
-    not ahead.found()[1], reason="kernels that Numba compiles are called through Python functions"
-)
 @pytest.mark.parametrize(
     "covariance, most", [(fs.RBF(), 600), (fs.RBF() + fs.Matern32(), 800)], ids=["RBF", "sum"]
 )
 def test_a_further_step_of_fit_calls_few_functions(rng, covariance, most):
-    """Comprehensions are not counted: whether they are functions depends on Python."""
+    """Comprehensions are not counted: whether they are functions depends on Python.
+
+    Nor is what stands between a call and a kernel that Numba compiles, in the place of a module.
+    """
+    between = SHIM if ahead.found()[1] is None else ()
     X = rng.standard_normal((100, 2))
     q = fs.Whitened(np.zeros(20), np.eye(20))
     model = fs.SVGP(covariance, X[:20].copy(), q, fs.StudentT(scale=0.3))
@@ -209,7 +211,7 @@ def test_a_further_step_of_fit_calls_few_functions(rng, covariance, most):
             nonlocal count
             code = frame.f_code
             ours = code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<")
-            count += event == "call" and ours
+            count += event == "call" and ours and not code.co_filename.endswith(between)
 
         sys.setprofile(entered)
         try:

@@ -176,6 +176,9 @@ def power_iteration(S, v, shift=0.0, iterations=3):
             size = np.sqrt(np.sum(np.square(v, dtype=np.float64)))
         return np.asarray(size), v[:, None]
 
+    batch = np.broadcast_shapes(S.shape[:-2], v.shape[:-1])
+    if 0 in batch:
+        return np.zeros(batch), np.zeros((*batch, v.shape[-1]), v.dtype)
     size, v = each(one, S, v[..., None])
     return size, v[..., 0]
 

@@ -136,10 +136,10 @@ def natural_step_and_grad(
     -------
     model : SVGP
     info : NaturalStepInfo
-        Both as of ``natural_step``.
+        As returned by ``natural_step``.
     value : float
     grad : SVGP
-        Both as of ``elbo_and_grad``: at the model returned, uphill.
+        As returned by ``elbo_and_grad`` at the new model.
 
     Raises
     ------
@@ -254,7 +254,7 @@ def _following(turns, model):
 
 
 def _after(call, model, layer, wrt):
-    """Return value and gradient after a step whose pass kept its blocks; None to compute anew."""
+    """Return value and gradient from the blocks that a step kept, or None to recompute them."""
     check.defer(model, call.batch.X)
     try:
         need = with_sums(model, wrt)

@@ -65,7 +65,10 @@ class DeepGPOptions:
 
 @models.with_options(DeepGPOptions)
 def deep_training(*arguments, weights=None, **options):
-    """Make the ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``."""
+    """Make the ``Recorder`` of a training of a DeepGP.
+
+    Takes the arguments of ``minibatch_training``.
+    """
     request = request_of(DeepGPOptions, arguments, options, weights)
     model, own = request.model, request.options
     checked(model)

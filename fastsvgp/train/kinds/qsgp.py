@@ -62,7 +62,10 @@ class QSGPOptions:
 
 @models.with_options(QSGPOptions)
 def sampled_training(*arguments, **options):
-    """Make the ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``."""
+    """Make the ``Recorder`` of a training of a QSGP.
+
+    Takes the arguments of ``minibatch_training``.
+    """
     request = request_of(QSGPOptions, arguments, options)
     _refuse_others(request.others)
     model, X, own, jitter = request.model, request.X, request.options, request.jitter

@@ -24,7 +24,7 @@ ITERATIONS = 1000
 def sgpr_training(*arguments, weights=None, **others):
     """Make the ``Recorder`` of a training of an SGPR.
 
-    Arguments as of ``minibatch_training``; any ``others`` are refused.
+    Takes the arguments of ``minibatch_training``; any ``others`` are refused.
     """
     request = Request(*arguments, weights=weights)
     refuse_batches(f"an {type(request.model).__name__} is trained", request, others)

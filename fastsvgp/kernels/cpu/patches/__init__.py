@@ -30,7 +30,8 @@ def gather_patches(X, geometry, windows=None):
     columns = _grid(geometry)[1]
     strip = X.reshape(len(X), H, W, C)[:, first * stride : max(last - 1, 0) * stride + h]
     views = np.lib.stride_tricks.sliding_window_view(strip, (h, w), (1, 2))[:, ::stride, ::stride]
-    patches = views.transpose(0, 1, 2, 4, 5, 3).reshape(len(X), -1, h * w * C)
+    count = views.shape[1] * views.shape[2]
+    patches = views.transpose(0, 1, 2, 4, 5, 3).reshape(len(X), count, h * w * C)
     return np.ascontiguousarray(patches[:, start - first * columns : stop - first * columns])
 
 
