@@ -33,13 +33,13 @@ def wide(rng, N):
 ONES = np.ones(D)
 # name: a covariance, and its inputs
 COVARIANCES = {
-    "RationalQuadratic": (fs.RationalQuadratic(1.0, ONES, 0.7), numbers),
+    "RationalQuadratic": (fs.covariances.RationalQuadratic(1.0, ONES, 0.7), numbers),
     "Periodic": (fs.Periodic(fs.RBF(1.0, ONES), 3 * ONES), numbers),
-    "Polynomial": (fs.Polynomial(0.3 * ONES, 1.0), numbers),
-    "ArcCosine": (fs.ArcCosine(1.0, ONES, 1.0), numbers),
-    "ArcCosine-of-order-2": (fs.ArcCosine(1.0, ONES, 1.0, order=2), numbers),
+    "Polynomial": (fs.covariances.Polynomial(0.3 * ONES, 1.0), numbers),
+    "ArcCosine": (fs.covariances.ArcCosine(1.0, ONES, 1.0), numbers),
+    "ArcCosine-of-order-2": (fs.covariances.ArcCosine(1.0, ONES, 1.0, order=2), numbers),
     "spectral-mixture-of-4": (
-        fs.spectral_mixture(
+        fs.covariances.spectral_mixture(
             np.ones(4), np.linspace(0.0, 0.3, 16).reshape(4, D), np.full((4, D), 0.2)
         ),
         numbers,
@@ -47,12 +47,17 @@ COVARIANCES = {
     "On-On": (fs.RBF(1.0, ONES[:2]).on(0, 1) * fs.RBF(1.0, ONES[:2]).on(2, 3), numbers),
     "RBF-Coregion": (
         fs.RBF(1.0, ONES[:3]).on(0, 1, 2)
-        * fs.Coregion(np.linspace(-1, 1, 2 * CODES).reshape(CODES, 2), np.ones(CODES)).on(3),
+        * fs.covariances.Coregion(
+            np.linspace(-1, 1, 2 * CODES).reshape(CODES, 2), np.ones(CODES)
+        ).on(3),
         codes,
     ),
-    "RBF-Categorical": (fs.RBF(1.0, ONES[:3]).on(0, 1, 2) * fs.Categorical().on(3), codes),
-    "ChangePoints": (fs.ChangePoints((fs.RBF(1.0, ONES), fs.RBF()), [0.0]), numbers),
-    "Additive-of-8-columns": (fs.Additive(np.ones(2), np.ones(8)), wide),
+    "RBF-Categorical": (
+        fs.RBF(1.0, ONES[:3]).on(0, 1, 2) * fs.covariances.Categorical().on(3),
+        codes,
+    ),
+    "ChangePoints": (fs.covariances.ChangePoints((fs.RBF(1.0, ONES), fs.RBF()), [0.0]), numbers),
+    "Additive-of-8-columns": (fs.covariances.Additive(np.ones(2), np.ones(8)), wide),
 }
 
 
@@ -67,13 +72,15 @@ def model_and_batch(rng, covariance, inputs):
 def error_of_gradient(rng, model, X, y):
     """Return the error along a random direction of the covariance's fields."""
     grad = fs.elbo_and_grad(model, X, y, jitter=JITTER)[1].covariance
-    direction = fs.tree_map(lambda a: a * rng.standard_normal(np.shape(a)), model.covariance)
+    direction = fs.records.tree_map(
+        lambda a: a * rng.standard_normal(np.shape(a)), model.covariance
+    )
 
     def value(s):
-        moved = fs.tree_map(lambda a, d: a + s * d, model.covariance, direction)
+        moved = fs.records.tree_map(lambda a, d: a + s * d, model.covariance, direction)
         return fs.elbo(fs.replace(model, covariance=moved), X, y, jitter=JITTER)
 
-    pairs = zip(fs.leaves(grad), fs.leaves(direction), strict=True)
+    pairs = zip(fs.records.leaves(grad), fs.records.leaves(direction), strict=True)
     pairs = [(bar, d) for (_, _, bar), (_, _, d) in pairs]
     slope = sum(np.vdot(bar, d) for bar, d in pairs)
     size = sum(np.linalg.norm(bar) * np.linalg.norm(d) for bar, d in pairs)

@@ -26,13 +26,13 @@ def problem(L, M, B, kind, dtype, seed=0):
     def posterior(*lead):
         mean = 0.5 * rng.standard_normal((*lead, M))
         if kind == "likelihood":
-            return fs.LikelihoodForm(mean, rng.uniform(0.05, 0.2, M))
+            return fs.posteriors.LikelihoodForm(mean, rng.uniform(0.05, 0.2, M))
         W = np.tril(rng.standard_normal((*lead, M, M))) * (0.1 / np.sqrt(M))
         W[..., np.arange(M), np.arange(M)] = rng.uniform(0.5, 1.0, (*lead, M))
         return fs.Whitened(mean, W)
 
     layers = [
-        fs.Layer(
+        fs.layers.Layer(
             fs.RBF(1.3, rng.uniform(0.9, 1.5, D)), rng.standard_normal((M, D)), posterior(*lead)
         )
         for lead in [(D,)] * (L - 1) + [()]
@@ -41,7 +41,7 @@ def problem(L, M, B, kind, dtype, seed=0):
         fs.DeepGP(tuple(layers), fs.Gaussian(variance=0.2)),
         [rng.standard_normal((1, B, D)) for _ in layers[1:]],
     )
-    model = fs.tree_map(lambda a: np.asarray(a, dtype)[()], model)
+    model = fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], model)
     return model, X.astype(dtype), y.astype(dtype), tuple(eps.astype(dtype) for eps in draws)
 
 
@@ -62,7 +62,7 @@ def layer_by_layer(model, X, y, draws, jitter):
     for layer, (eps,) in zip(model.layers, draws, strict=False):
         one = fs.SVGP(layer.covariance, layer.inducing, layer.posterior, model.likelihood)
         mean, var = fs.predict_f(one, X, jitter=jitter)
-        kl += fs.kl_term_and_grad(one, jitter=jitter, wrt=())[0]
+        kl += fs.bounds.kl_term_and_grad(one, jitter=jitter, wrt=())[0]
         X = mean + np.sqrt(var) * eps
     top = model.layers[-1]
     last = fs.SVGP(top.covariance, top.inducing, top.posterior, model.likelihood)
@@ -76,7 +76,11 @@ def layer_by_layer(model, X, y, draws, jitter):
 @pytest.mark.parametrize("kind, S", [("whitened", 1), ("likelihood", 1), ("whitened", 2)])
 def test_step(benchmark, kind, S, L, M, B, dtype):
     model, X, y, draws = problem(L, M, B, kind, dtype)
-    exact = fs.tree_map(lambda a: np.asarray(a, float)[()], model), X.astype(float), y.astype(float)
+    exact = (
+        fs.records.tree_map(lambda a: np.asarray(a, float)[()], model),
+        X.astype(float),
+        y.astype(float),
+    )
     truth, Z_bar = layer_by_layer(*exact, [eps.astype(float) for eps in draws], JITTER[dtype])
     options = {"num_data": SCALE * B, "jitter": JITTER[dtype]}
     value, grad = fs.elbo_and_grad(model, X, y, draws=draws, **options)

@@ -29,9 +29,9 @@ def problem(M, B, kind="AbsorbedDualSites", dtype="float64"):
     model = fs.SVGP(
         fs.RBF(p["variance"], p["lengthscales"]), p["Z"], q, fs.Gaussian(variance=p["noise"])
     )
-    model = fs.convert(model, getattr(fs, kind), jitter=JITTER[dtype])
+    model = fs.posteriors.convert(model, getattr(fs, kind), jitter=JITTER[dtype])
     return (
-        fs.tree_map(lambda a: np.asarray(a, dtype)[()], model),
+        fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], model),
         p["X"].astype(dtype),
         p["y"].astype(dtype),
     )
@@ -45,7 +45,7 @@ def digits(M=100, B=200, D=784, P=10):
     model = fs.SVGP(
         covariance,
         Z,
-        fs.at_prior(fs.AbsorbedDualSites, covariance, Z, outputs=P),
+        fs.posteriors.at_prior(fs.posteriors.AbsorbedDualSites, covariance, Z, outputs=P),
         fs.Softmax(num_classes=P),
     )
     return model, X, labels
@@ -86,10 +86,10 @@ def unit(M, B, P=1, dtype="float64"):
 
 def q_error(stepped, model, X, y, dtype, **options):
     """Return the error of the new q, against the same step of the whitened q in float64."""
-    wide = fs.tree_map(lambda a: np.asarray(a, float)[()], model)
+    wide = fs.records.tree_map(lambda a: np.asarray(a, float)[()], model)
     options |= {"jitter": JITTER[dtype]}
     truth, _ = fs.natural_step(
-        fs.convert(wide, fs.Whitened, jitter=JITTER[dtype]),
+        fs.posteriors.convert(wide, fs.Whitened, jitter=JITTER[dtype]),
         X.astype(float),
         y.astype(float),
         **options,
@@ -133,9 +133,9 @@ def bench_ten_e_steps(benchmark, M, B, same):
     rows = {"steps": 10} if same else {"rows": [np.arange(B)] * 10}
 
     def call():
-        return fs.natural_steps(model, X, y, step_size=0.1, num_data=10.0 * B, jitter=1e-6, **rows)[
-            0
-        ]
+        return fs.sites.natural_steps(
+            model, X, y, step_size=0.1, num_data=10.0 * B, jitter=1e-6, **rows
+        )[0]
 
     one = model
     for _ in range(10):
@@ -159,12 +159,12 @@ def bench_m_step(benchmark, M, B, dtype):
     model, X, y = problem(M, B, dtype=dtype)
     options = {"num_data": 10.0 * B, "jitter": JITTER[dtype], "wrt": WITHOUT_SITES}
     value, grad = fs.elbo_and_grad(model, X, y, **options)
-    wide = fs.tree_map(lambda a: np.asarray(a, float)[()], model)
+    wide = fs.records.tree_map(lambda a: np.asarray(a, float)[()], model)
     if dtype == "float64":  # with gradients in the sites another form is used
         options |= {"wrt": None}
     truth, expected = fs.elbo_and_grad(wide, X.astype(float), y.astype(float), **options)
-    found = {path: bar for path, _, bar in fs.leaves(grad) if bar is not None}
-    same = {path: bar for path, _, bar in fs.leaves(expected)}
+    found = {path: bar for path, _, bar in fs.records.leaves(grad) if bar is not None}
+    same = {path: bar for path, _, bar in fs.records.leaves(expected)}
     error = max(
         relative_error(value, truth),
         *(relative_error(bar, same[path]) for path, bar in found.items()),
@@ -185,7 +185,7 @@ def bench_digits_each_of_10(benchmark, beside, M=100, B=200, P=10):
     """Time ten steps on ten batches against their floor, and natural steps of a whitened q."""
     model, X, y = digits()
     batches = [np.arange(start, start + B) for start in range(0, 10 * B, B)]
-    whitened = fs.convert(model, fs.Whitened)
+    whitened = fs.posteriors.convert(model, fs.Whitened)
 
     def others():
         start, one = time.perf_counter(), whitened
@@ -197,7 +197,9 @@ def bench_digits_each_of_10(benchmark, beside, M=100, B=200, P=10):
     of_one = floor_of(flops / 10, model, X[:B], y[:B], M)
     record(
         benchmark,
-        lambda: fs.natural_steps(model, X, y, rows=batches, step_size=0.1, num_data=8000, rng=0),
+        lambda: fs.sites.natural_steps(
+            model, X, y, rows=batches, step_size=0.1, num_data=8000, rng=0
+        ),
         flops,
         floor_seconds=others if beside else lambda: 10 * of_one(),
         unit=unit(M, B, P),
@@ -208,15 +210,15 @@ def bench_vgp(benchmark, N=1000):
     """Time value and gradient of the covariance; floor 4 N^3."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((N, 8)), rng.standard_normal(N)
-    model = fs.VGP(
-        fs.RBF(1.3, np.full(8, 1.2)), fs.Sites(y / 0.2, np.full(N, 5.0)), fs.Gaussian(0.2)
+    model = fs.sites.VGP(
+        fs.RBF(1.3, np.full(8, 1.2)), fs.sites.Sites(y / 0.2, np.full(N, 5.0)), fs.Gaussian(0.2)
     )
     K = model.covariance.Kff(X) + 0.2 * np.eye(N)
     truth = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
-    error = relative_error(fs.site_bound(model, X, y), truth)
+    error = relative_error(fs.sites.bound(model, X, y), truth)
     record(
         benchmark,
-        lambda: fs.site_bound_and_grad(model, X, y, wrt=("covariance", "likelihood")),
+        lambda: fs.sites.bound_and_grad(model, X, y, wrt=("covariance", "likelihood")),
         4.0 * N**3,
         error=error,
         gemm=(N, N, "float64"),

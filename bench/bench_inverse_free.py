@@ -4,7 +4,7 @@ R-SVGP: one update of the factor (a unit natural-gradient step), then the bound 
 with gradients at a fixed factor. The floors are the flop counts of the published algorithms: 3 M^2
 B + 2 M^3 (L); 4/3 M^3 for the update and 5 M^2 B + 13/3 M^3 (R, exact traces), or 7 M^2 B + 14 M^2
 K (K probes). The package needs only 5 M^2 B + 8/3 M^3 and 7 M^2 B + 9 M^2 K. "R-direction":
-``likelihood_direction``, 3 M^2 B + 3 M^3. "W-free": the whitened bound from only products, 6 M^2 B
+``lsvgp_direction``, 3 M^2 B + 3 M^3. "W-free": the whitened bound from only products, 6 M^2 B
 + 8 M^3 plus the update; its error is that of the value and of the gradient of the mean.
 """
 
@@ -100,14 +100,17 @@ def bench_inverse_free(benchmark, method, M, B, dtype):
         )
         start = factor_of_inverse(p, 0 * variance, jitter).astype(dtype)
         model = fs.replace(
-            model, posterior=fs.InverseFreeWhitened(single["mean"], single["scale_tril"], start)
+            model,
+            posterior=fs.posteriors.InverseFreeWhitened(
+                single["mean"], single["scale_tril"], start
+            ),
         )
     elif method != "W":
         fields = FIELDS
-        posterior = fs.LikelihoodForm(single["mean"], s)
+        posterior = fs.posteriors.LikelihoodForm(single["mean"], s)
         if method != "L":
             start = factor_of_inverse(p, variance, jitter).astype(dtype)
-            posterior = fs.Relaxed(single["mean"], s, start)
+            posterior = fs.posteriors.Relaxed(single["mean"], s, start)
         model = fs.replace(model, posterior=posterior)
 
     def updated():
@@ -119,7 +122,7 @@ def bench_inverse_free(benchmark, method, M, B, dtype):
             model, posterior=fs.replace(model.posterior, **{model.posterior.inverse_field: L})
         )
 
-    bound = fs.likelihood_direction if method == "R-direction" else fs.elbo_and_grad
+    bound = fs.bounds.lsvgp_direction if method == "R-direction" else fs.elbo_and_grad
 
     def step():
         return bound(updated(), X, y, num_data=10.0 * B, jitter=jitter, wrt=fields, **estimate)
@@ -135,7 +138,8 @@ def bench_inverse_free(benchmark, method, M, B, dtype):
             at = {"inverse_tril": updated().posterior.inverse_tril.astype(float)}
         exact = truth(p, variance, jitter, **at, **({"probes": probes} if estimate else {}))
         grad = fs.replace(
-            grad, posterior=fs.LikelihoodForm(grad.posterior.mean, grad.posterior.variance)
+            grad,
+            posterior=fs.posteriors.LikelihoodForm(grad.posterior.mean, grad.posterior.variance),
         )
         error = worst_error(value, grad, *exact)
     M2B, M3, M2 = FLOORS.get(method, (0, 0, 0))

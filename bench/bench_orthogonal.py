@@ -32,16 +32,18 @@ def models(M, B, dtype="float64", P=None, M2=None, scale=0.1):
     X, y = p["X"], p["y"] if P is None else np.stack([p["y"]] * P, axis=1)
     W = [np.ascontiguousarray(p["scale_tril"][at, at]) for at in (slice(0, M), slice(M, None))]
     m = p["mean"][:M], p["mean"][M:]
-    pair = fs.InducingPair(p["Z"][:M].copy(), p["Z"][M:].copy())
+    pair = fs.posteriors.InducingPair(p["Z"][:M].copy(), p["Z"][M:].copy())
     covariance, likelihood = fs.RBF(p["variance"], p["lengthscales"]), fs.Gaussian(p["noise"])
-    whitened = fs.WhitenedOrthogonal(*(tiled(a, P) for a in (m[0], W[0], m[1], W[1])))
+    whitened = fs.posteriors.WhitenedOrthogonal(*(tiled(a, P) for a in (m[0], W[0], m[1], W[1])))
     found = {"WhitenedOrthogonal": fs.SVGP(covariance, pair, whitened, likelihood)}
     found["SVGP"] = fs.SVGP(
         covariance, pair.Z, fs.Whitened(tiled(m[0], P), tiled(W[0], P)), likelihood
     )
     found["DecoupledWeights"] = fs.replace(
         found["WhitenedOrthogonal"],
-        posterior=fs.DecoupledWeights(tiled(m[0], P), tiled(W[0], P), scale * tiled(m[1], P)),
+        posterior=fs.posteriors.DecoupledWeights(
+            tiled(m[0], P), tiled(W[0], P), scale * tiled(m[1], P)
+        ),
     )
     if M2 == M:
         found["SVGP of both"] = fs.SVGP(
@@ -56,13 +58,13 @@ def models(M, B, dtype="float64", P=None, M2=None, scale=0.1):
         blocks = L[:M, :M], L[M:, M:]
         fields = [tiled(a, P) for L, m, W in zip(blocks, m, W, strict=True) for a in (L @ m, L @ W)]
         found["Orthogonal"] = fs.replace(
-            found["WhitenedOrthogonal"], posterior=fs.Orthogonal(*fields)
+            found["WhitenedOrthogonal"], posterior=fs.posteriors.Orthogonal(*fields)
         )
         found["Decoupled"] = fs.replace(
-            found["WhitenedOrthogonal"], posterior=fs.Decoupled(*fields[:3])
+            found["WhitenedOrthogonal"], posterior=fs.posteriors.Decoupled(*fields[:3])
         )
     cast = {
-        name: fs.tree_map(lambda a: np.asarray(a, dtype)[()], model)
+        name: fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], model)
         for name, model in found.items()
     }
     return X.astype(dtype), y.astype(dtype), cast
@@ -78,13 +80,13 @@ def error_of(model, X, y, dtype):
     options = {"num_data": 10.0 * len(X), "jitter": JITTER[dtype]}
     value, grad = fs.elbo_and_grad(model, X, y, **options)
     if dtype == "float64":
-        joint = fs.to_joint(model, jitter=options["jitter"])
+        joint = fs.posteriors.joint_posterior(model, jitter=options["jitter"])
         other, same = fs.elbo_and_grad(joint, X, y, **options)
         errors = [
             relative_error(value, other),
             relative_error(grad.likelihood.variance, same.likelihood.variance),
         ]
-        if isinstance(model.posterior, fs.WhitenedOrthogonal):
+        if isinstance(model.posterior, fs.posteriors.WhitenedOrthogonal):
             q, M = grad.posterior, len(grad.inducing.Z)
             pairs = (
                 (np.vstack([grad.inducing.Z, grad.inducing.O]), same.inducing),
@@ -101,9 +103,9 @@ def error_of(model, X, y, dtype):
             pairs += ((grad.covariance.lengthscales, same.covariance.lengthscales),)
             errors += [relative_error(*pair) for pair in pairs]
         return max(errors)
-    wide = fs.tree_map(lambda a: np.asarray(a, float)[()], model)
+    wide = fs.records.tree_map(lambda a: np.asarray(a, float)[()], model)
     other, same = fs.elbo_and_grad(wide, X.astype(float), y.astype(float), **options)
-    pairs = zip(fs.leaves(grad), fs.leaves(same), strict=True)
+    pairs = zip(fs.records.leaves(grad), fs.records.leaves(same), strict=True)
     return max(
         relative_error(value, other), *(relative_error(a, b) for (_, _, a), (_, _, b) in pairs)
     )
@@ -187,7 +189,7 @@ def bench_orthogonal_natural_step(benchmark, M, B):
     """Floor: a solve, a weighted product of the stack, four factors, a joint factor."""
     X, y, found = models(M, B)
     model = found["WhitenedOrthogonal"]
-    sgpr = fs.OrthogonalSGPR(model.covariance, model.inducing, model.likelihood.variance)
+    sgpr = fs.bounds.OrthogonalSGPR(model.covariance, model.inducing, model.likelihood.variance)
     optimum = fs.collapsed_bound(sgpr, X, y, jitter=1e-6)
 
     def natural(size=0.5):
@@ -209,7 +211,7 @@ def bench_orthogonal_collapsed(benchmark, M, N):
     """Equation 30, value and gradient."""
     X, y, found = models(M, N)
     model = found["WhitenedOrthogonal"]
-    sgpr = fs.OrthogonalSGPR(model.covariance, model.inducing, model.likelihood.variance)
+    sgpr = fs.bounds.OrthogonalSGPR(model.covariance, model.inducing, model.likelihood.variance)
     value, _ = fs.collapsed_bound_and_grad(sgpr, X, y)
     error = relative_error(fs.elbo(fs.optimal_svgp(sgpr, X, y), X, y), value)
     record(
@@ -228,7 +230,7 @@ def bench_tighter(benchmark, M, N):
     X, y, found = models(M, N)
     model = found["SVGP"]
     sgpr = fs.SGPR(model.covariance, model.inducing, model.likelihood.variance)
-    value, _ = fs.tighter_bound_and_grad(sgpr, X, y)
+    value, _ = fs.bounds.tighter_bound_and_grad(sgpr, X, y)
     Kuf, Kuu = (
         sgpr.covariance.Kuf(sgpr.inducing, X),
         sgpr.covariance.Kuu(sgpr.inducing) + 1e-6 * np.eye(M),
@@ -239,7 +241,7 @@ def bench_tighter(benchmark, M, N):
     truth = -0.5 * (y @ solved[:, 0] + log_det + N * np.log(2 * np.pi) + np.trace(solved[:, 1:]))
     record(
         benchmark,
-        lambda: fs.tighter_bound_and_grad(sgpr, X, y),
+        lambda: fs.bounds.tighter_bound_and_grad(sgpr, X, y),
         floor_flops=4 * M * N**2 + 9 * M**2 * N,
         error=relative_error(value, truth),
         gemm=(M, N, "float64"),

@@ -37,7 +37,7 @@ def problem(rng, shape, frame, dtype):
     Z = rng.standard_normal((M, d)).astype(dtype)
     patch = fs.RBF(X.dtype.type(1.3), X.dtype.type(np.sqrt(d)))
     P = (H - SIZE + 1) * (W - SIZE + 1)
-    covariance = fs.Convolutional(
+    covariance = fs.covariances.Convolutional(
         patch, X.dtype.type(1 / P), image_shape=(H, W, C), patch_shape=(SIZE, SIZE)
     )
     patches = kernels.gather_patches(X[:1], covariance.geometry)[0]

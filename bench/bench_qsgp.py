@@ -25,10 +25,12 @@ def model_of(m, k, D, likelihood, dtype=np.float64):
     columns = np.zeros((m, k), dtype)
     columns[:] = 1e-3 * rng.standard_normal((m, k), np.float32)
     columns[range(k), range(k)] = 0.5
-    q = fs.ChevronWeights(np.zeros(m, dtype), columns, np.full(m - k, 0.5, dtype))
+    q = fs.qsgp.ChevronWeights(np.zeros(m, dtype), columns, np.full(m - k, 0.5, dtype))
     q.mean[:] = rng.standard_normal(m, np.float32)
     return fs.QSGP(
-        fs.RandomFourier(fs.RBF(dtype(1.0), np.full(D, np.sqrt(D), dtype)), num_features=m, seed=1),
+        fs.qsgp.RandomFourier(
+            fs.RBF(dtype(1.0), np.full(D, np.sqrt(D), dtype)), num_features=m, seed=1
+        ),
         q,
         likelihood,
     )
@@ -79,35 +81,39 @@ def step(benchmark, m, k=0, D=8, likelihood=None, control=0, hyperparameters=Fal
     fixed = (
         ()
         if hyperparameters
-        else [path for path, _, _ in fs.leaves(model) if not path.startswith("posterior")]
+        else [path for path, _, _ in fs.records.leaves(model) if not path.startswith("posterior")]
     )
-    optimiser = fs.adagrad(1e-3, fixed=fixed)
+    optimiser = fs.optim.adagrad(1e-3, fixed=fixed)
     state, kriging = (
         optimiser.init(model),
-        (fs.kriged_control(model, rng.standard_normal((control, D))) if control else None),
+        (
+            fs.qsgp.kriging_control_variate(model, rng.standard_normal((control, D)))
+            if control
+            else None
+        ),
     )
     pair = isinstance(likelihood, fs.Gaussian) or k > 0
     wrt, count, error = optimiser.paths(model), 0, None
     if k == 0 and pair and not control and not hyperparameters:
-        sample = fs.draw_basis_sample(model.basis, UNITS, rng=0)
-        _, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, num_data=NUM_DATA, wrt=wrt)
+        sample = fs.qsgp.draw_basis_sample(model.basis, UNITS, rng=0)
+        _, grad, _ = fs.qsgp.sampled_bound_and_grad(model, X, Y, sample, num_data=NUM_DATA, wrt=wrt)
         error = gradient_error(model, X, Y, sample, grad)
 
     def call():
         nonlocal model, state, kriging, count
         count += 1
-        sample = fs.draw_basis_sample(model.basis, UNITS, rng=count, pair=pair)
-        value, grad, _ = fs.sampled_bound_and_grad(
+        sample = fs.qsgp.draw_basis_sample(model.basis, UNITS, rng=count, pair=pair)
+        value, grad, _ = fs.qsgp.sampled_bound_and_grad(
             model, X, Y, sample, num_data=NUM_DATA, wrt=wrt, control=kriging
         )
         before = None if kriging is None else model.posterior.mean[grad.posterior.mean.rows]
         model, state = optimiser.step(model, grad, state, value)
         if kriging is not None:
             rows = grad.posterior.mean.rows
-            change = fs.ChevronWeights(
-                fs.SparseRows(rows, model.posterior.mean[rows] - before), None, None
+            change = fs.qsgp.ChevronWeights(
+                fs.qsgp.SparseRows(rows, model.posterior.mean[rows] - before), None, None
             )
-            kriging = fs.advance_control(model, kriging, change)
+            kriging = fs.qsgp.update_control_variate(model, kriging, change)
 
     record(
         benchmark,
@@ -138,7 +144,7 @@ def bench_dense_columns(benchmark, k):
 
 @pytest.mark.parametrize("D", [8, 784])
 def bench_logit(benchmark, D):
-    step(benchmark, 10**5, D=D, likelihood=fs.BernoulliLogit(), sweeps=2)
+    step(benchmark, 10**5, D=D, likelihood=fs.likelihoods.BernoulliLogit(), sweeps=2)
 
 
 @device.needs_device
@@ -156,25 +162,28 @@ def bench_mean_field_on_device(benchmark, m, control):
     X, Y, points = device.moved(
         rng.standard_normal((N, 8)), rng.standard_normal(N), rng.standard_normal((control, 8))
     )
-    optimiser = fs.adagrad(1e-3, fixed=("basis", "likelihood", "posterior.columns"))
-    state, kriging = optimiser.init(model), fs.kriged_control(model, points) if control else None
+    optimiser = fs.optim.adagrad(1e-3, fixed=("basis", "likelihood", "posterior.columns"))
+    state, kriging = (
+        optimiser.init(model),
+        fs.qsgp.kriging_control_variate(model, points) if control else None,
+    )
     wrt, count, sweep = optimiser.paths(model), 0, floor_there(N, UNITS, 8, 1, np.float64)
 
     def call():
         nonlocal model, state, kriging, count
         count += 1
-        sample = fs.draw_basis_sample(model.basis, UNITS, rng=(1, count))
-        value, grad, _ = fs.sampled_bound_and_grad(
+        sample = fs.qsgp.draw_basis_sample(model.basis, UNITS, rng=(1, count))
+        value, grad, _ = fs.qsgp.sampled_bound_and_grad(
             model, X, Y, sample, num_data=NUM_DATA, wrt=wrt, control=kriging
         )
         rows = grad.posterior.mean.rows
         before = model.posterior.mean[rows]
         model, state = optimiser.step(model, grad, state, value)
         if kriging is not None:
-            change = fs.ChevronWeights(
-                fs.SparseRows(rows, model.posterior.mean[rows] - before), None, None
+            change = fs.qsgp.ChevronWeights(
+                fs.qsgp.SparseRows(rows, model.posterior.mean[rows] - before), None, None
             )
-            kriging = fs.advance_control(model, kriging, change)
+            kriging = fs.qsgp.update_control_variate(model, kriging, change)
 
     device.record_beside(benchmark, call, lambda: 3 * sweep(), seconds=1.0)
 
@@ -185,9 +194,9 @@ def bench_training_at_ten_million(benchmark, tmp_path):
     The unit of the peak extra memory is the model.
     """
     m = 10**7
-    basis = fs.RandomFourier(fs.RBF(1.0, np.ones(8)), num_features=m)
+    basis = fs.qsgp.RandomFourier(fs.RBF(1.0, np.ones(8)), num_features=m)
     model = fs.QSGP(
-        basis, fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(0.1)
+        basis, fs.qsgp.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(0.1)
     )
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((5000, 8)), rng.standard_normal(5000)
@@ -207,6 +216,8 @@ def bench_drawing(benchmark):
     start = time.perf_counter()
     record(
         benchmark,
-        lambda: fs.draw_basis_sample(basis, UNITS, rng=int(1e6 * (time.perf_counter() - start))),
+        lambda: fs.qsgp.draw_basis_sample(
+            basis, UNITS, rng=int(1e6 * (time.perf_counter() - start))
+        ),
         seconds=0.3,
     )

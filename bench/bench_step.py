@@ -31,7 +31,7 @@ def worst_error(value, grad, truth, truth_grad):
     errors = [relative_error(value, truth)]
     errors += [
         relative_error(np.tril(g) if kind == "tril" else g, truth_grad[path])
-        for path, kind, g in fs.leaves(grad)
+        for path, kind, g in fs.records.leaves(grad)
     ]
     return max(errors)
 

@@ -36,7 +36,7 @@ def table_of(name, split):
 
 def searched(X, y, X_test, seconds, seed, by_work):
     budget = seconds if by_work else seconds * defaults.RATE / defaults.rate()
-    found = fs.recipes.search(X, y, budget, likelihood="classes", rng=seed, by_work=by_work)
+    found = fs.search(X, y, budget, likelihood="classes", rng=seed, by_work=by_work)
     p, _ = fs.predict_y(found.model, found.scale.X(X_test))
     return p if p.ndim == 2 else np.stack([1 - p, p], axis=1), found.chosen
 

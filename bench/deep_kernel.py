@@ -65,8 +65,8 @@ def process(H, rng):
 
     Inducing inputs are among them, lengthscales have their size, and q is the prior.
     """
-    Z = fs.kmeans_inducing(H, INDUCING, rng=rng, subset=5000)
-    lengthscales = fs.median_lengthscales(H, rng=rng, ard=True)
+    Z = fs.inducing.kmeans(H, INDUCING, rng=rng, subset=5000)
+    lengthscales = fs.inducing.median_lengthscales(H, rng=rng, ard=True)
     covariance = fs.Matern32(variance=1.0, lengthscales=lengthscales)
     posterior = fs.Whitened(mean=np.zeros(INDUCING), scale_tril=np.eye(INDUCING))
     return SVGP(

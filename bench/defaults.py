@@ -124,7 +124,7 @@ def worse(rows, reference):
 def searched(X, y, X_test, seconds, seed):
     RATES.append(rate())
     budget, began = seconds * RATE / RATES[-1], time.perf_counter()
-    found = fs.recipes.search(X, y, budget, rng=seed)
+    found = fs.search(X, y, budget, rng=seed)
     LATE.append(time.perf_counter() - began - found.compiling - budget)
     mean, var = fs.predict_y(found.model, found.scale.X(X_test))
     return (*found.scale.back(mean, var), found.chosen)

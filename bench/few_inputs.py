@@ -47,7 +47,7 @@ def estimator(X, y, equal):
     covariance = "matern32"
     if equal:
         scaled = (X[:TRAIN] - X[:TRAIN].mean(axis=0)) / X[:TRAIN].std(axis=0)
-        covariance = fs.Matern32(1.0, fs.median_lengthscales(scaled, rng=0))
+        covariance = fs.Matern32(1.0, fs.inducing.median_lengthscales(scaled, rng=0))
     model = SVGPRegressor(covariance, max_iter=EPOCHS, random_state=0).fit(X[:TRAIN], y[:TRAIN])
     scale, density = model.scale_.y_scale, model.log_predictive_density(X[TRAIN:], y[TRAIN:])
     return np.sqrt(np.mean((model.predict(X[TRAIN:]) - y[TRAIN:]) ** 2)) / scale, -np.mean(

@@ -56,7 +56,7 @@ def first_array():
 def moved_model():
     import fastsvgp as fs
 
-    there = fs.to_device(fs.ConstantMean(0.0)).value
+    there = fs.to_device(fs.means.ConstantMean(0.0)).value
     return hasattr(there, "__cuda_array_interface__"), "a model's numbers are arrays of the device"
 
 

@@ -375,7 +375,7 @@ def error_of_step(truth):
 
         (value, grad), (true_value, true_grad) = found, truth()
         pairs = [(value, true_value)]
-        for path, kind, bar in fs.leaves(fs.to_host(grad)):
+        for path, kind, bar in fs.records.leaves(fs.to_host(grad)):
             pairs.append((np.tril(bar) if kind == "tril" else bar, true_grad[path]))
         return reference.error_of(np, *zip(*pairs, strict=True))
 
@@ -409,7 +409,7 @@ def step(card, dtype, small):
             ),
             (
                 "LikelihoodForm",
-                fs.LikelihoodForm(p["mean"], variance),
+                fs.posteriors.LikelihoodForm(p["mean"], variance),
                 3 * M * M * B + 2 * M**3,
                 lambda d=doubled, s=variance: in_likelihood_form(d, np.float64(s), jitter, scale),
             ),

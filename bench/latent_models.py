@@ -58,7 +58,7 @@ def our_layers(p):
     import fastsvgp as fs
 
     return tuple(
-        fs.Layer(
+        fs.layers.Layer(
             fs.RBF(q["variance"], q["lengthscales"]),
             q["Z"],
             fs.Whitened(q["mean"], q["scale_tril"]),
@@ -72,7 +72,7 @@ def our_model(p):
     import fastsvgp as fs
 
     if p["noise"] is None:
-        return fs.MultiGP(our_layers(p), fs.HeteroskedasticGaussian()), p["Y"][:, 0]
+        return fs.MultiGP(our_layers(p), fs.likelihoods.HeteroskedasticGaussian()), p["Y"][:, 0]
     return fs.MultiGP(our_layers(p), fs.Gaussian(p["noise"]), p["mixing"]), p["Y"]
 
 

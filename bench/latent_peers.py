@@ -148,7 +148,7 @@ def own_rows(rounds):
     )
     rng = np.random.default_rng(0)
     counts, f = rng.poisson(3.0, 500), rng.uniform(0.1, 1.0, (2, 2, 500))
-    likelihood, f = fs.HeteroskedasticNegativeBinomial(), fs.Marginals(*f)
+    likelihood, f = fs.likelihoods.HeteroskedasticNegativeBinomial(), fs.records.Marginals(*f)
     times = seconds_of({"ours": lambda: likelihood.expected_log_prob(counts, f)}, rounds)
     words, took = "expected_log_prob: negative binomial, 500 data", np.median(times["ours"])
     rows.append([words, report.duration(took), "", "", report.duration(RULE_BAR)])

@@ -50,7 +50,7 @@ def our_deep(p, device):
     import fastsvgp as fs
 
     layers = (
-        fs.Layer(
+        fs.layers.Layer(
             fs.RBF(q["variance"], q["lengthscales"]),
             q["Z"],
             fs.Whitened(q["mean"], q["scale_tril"]),
@@ -218,7 +218,7 @@ def convolutional_flops(M, B, classes=10, patches=576, numbers=25):
 def our_convolutional(p, device):
     import fastsvgp as fs
 
-    covariance = fs.Convolutional(
+    covariance = fs.covariances.Convolutional(
         fs.RBF(p["variance"], p["lengthscale"]),
         p["weights"] / 576,
         image_shape=(28, 28),
@@ -229,7 +229,7 @@ def our_convolutional(p, device):
         covariance,
         p["Z"],
         fs.Whitened(p["mean"], p["scale_tril"]),
-        fs.RobustMax(num_classes=classes),
+        fs.likelihoods.RobustMax(num_classes=classes),
     )
 
     def step():

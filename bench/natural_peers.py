@@ -40,7 +40,7 @@ def ours(kind, steps, P):
             fs.Whitened(mean, tril),
             fs.Gaussian(variance=p["noise"]),
         )
-        model, X = fs.convert(model, getattr(fs, kind), jitter=JITTER), p["X"]
+        model, X = fs.posteriors.convert(model, getattr(fs, kind), jitter=JITTER), p["X"]
         if device == "cuda":
             import cupy
 
@@ -50,7 +50,7 @@ def ours(kind, steps, P):
         def step():
             if steps == 1:
                 return fs.natural_step(model, X, y, **options)
-            stepped, infos = fs.natural_steps(
+            stepped, infos = fs.sites.natural_steps(
                 model, X, y, rows=[np.arange(len(y))] * steps, **options
             )
             return stepped, infos[0]
@@ -59,7 +59,7 @@ def ours(kind, steps, P):
             stepped, info = result
             if steps > 1:
                 stepped, info = fs.natural_step(model, X, y, **options)
-            q = fs.to_host(fs.convert(stepped, fs.Whitened, jitter=JITTER)).posterior
+            q = fs.to_host(fs.posteriors.convert(stepped, fs.Whitened, jitter=JITTER)).posterior
             return info.value, {"mean": q.mean, "scale_tril": q.scale_tril}
 
         step.answer, step.count = answer, steps

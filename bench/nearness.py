@@ -36,7 +36,7 @@ def problem(seed, likelihood, outputs, off):
 
 
 def distance(one, other):
-    pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
+    pairs = zip(fs.records.leaves(one), fs.records.leaves(other), strict=True)
     return max(
         float(np.max(np.abs(np.subtract(a, b)))) for (_, _, a), (_, _, b) in pairs if a is not None
     )

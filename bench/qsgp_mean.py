@@ -33,7 +33,7 @@ def problem(name):
 
 
 def model_of(basis, m, noise):
-    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    q = fs.qsgp.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
     return fs.QSGP(basis, q, fs.Gaussian(noise))
 
 
@@ -49,10 +49,10 @@ def blocks(epochs):
     covariance, noise, (X, y, X_test, y_test) = problem("kin40k")
     bases = {
         "100,000 Fourier features": (
-            fs.RandomFourier(covariance, num_features=100_000, seed=0),
+            fs.qsgp.RandomFourier(covariance, num_features=100_000, seed=0),
             100_000,
         ),
-        "a function at each row": (fs.InducingBasis(covariance, X), len(X)),
+        "a function at each row": (fs.qsgp.InducingBasis(covariance, X), len(X)),
     }
     print("| basis | epoch | CPU s | RMSE | residual |\n| --- | --- | --- | --- | --- |")
     for label, (basis, m) in bases.items():
@@ -72,7 +72,7 @@ def blocks(epochs):
             )
             aside += time.process_time() - now
 
-        found, _ = fs.optimal_weights(
+        found, _ = fs.qsgp.optimal_weights(
             model_of(basis, m, noise), X, y, method="blocks", epochs=epochs, rng=0, callback=look
         )
         seconds = time.process_time() - began - aside
@@ -86,9 +86,14 @@ def samples(names, functions, size, steps, seeds):
     for name in names:
         covariance, noise, (X, y, X_test, y_test) = problem(name)
         for seed in seeds:
-            basis = fs.RandomFourier(covariance, num_features=functions, seed=seed)
-            start = fs.optimal_diagonal(model_of(basis, functions, noise), X)
-            options = {"basis_size": size, "rng": seed, "fixed": HELD, "optimiser": fs.adagrad()}
+            basis = fs.qsgp.RandomFourier(covariance, num_features=functions, seed=seed)
+            start = fs.qsgp.optimal_diagonal(model_of(basis, functions, noise), X)
+            options = {
+                "basis_size": size,
+                "rng": seed,
+                "fixed": HELD,
+                "optimiser": fs.optim.adagrad(),
+            }
             began = time.process_time()
             found, _ = fs.fit(start, X, y, steps=steps, **options)
             seconds = time.process_time() - began

@@ -35,14 +35,15 @@ GAPS = f"""
 **Gaps.** {P} outputs y = W g + noise of standard deviation 0.1, with g = (sin x, cos(0.6 x + 1))
 and normal entries of W; {N} rows on [0, 10], and a block of {MISSING} rows is missing in each
 output. The score is the mean log density of the missing targets. M = {M}. Starts are those of
-`fs.multi_gp`, with its lengthscales divided by {", ".join(map(str, SHORTER))}: {FIRST_ROUNDS}
-rounds from each, then at most {ROUNDS} rounds from the one with the highest bound. A round is a
-natural step of 1 and {ITERATIONS} iterations of L-BFGS. "One start": all rounds from `fs.multi_gp`.
+`fs.layers.multi_gp`, with its lengthscales divided by {", ".join(map(str, SHORTER))}:
+{FIRST_ROUNDS} rounds from each, then at most {ROUNDS} rounds from the one with the highest bound.
+A round is a natural step of 1 and {ITERATIONS} iterations of L-BFGS. "One start": all rounds from
+`fs.layers.multi_gp`.
 """
 NOISE = f"""
 **Noise that varies.** y = sin(x) + exp(h(x) / 2) e with h = -3 + 2 sin(0.7 x) on [0, 10], normal e.
 The score is the mean log density of 1,000 other rows. {NOISY} rows to train, M = {M}, `fs.em` from
-the start of `fs.multi_gp`.
+the start of `fs.layers.multi_gp`.
 """
 ABOUT = """
 Medians over seeds 0 to {last}. Last column but one: the number of
@@ -102,7 +103,7 @@ def in_turn(model, X, Y, seen, rounds=ROUNDS):
 
 def start(X, Y, seen, num_latents, shorter):
     """Return the ``MultiGP`` of ``multi_gp`` with shorter lengthscales."""
-    model = fs.multi_gp(X, Y, num_latents, M, weights=seen, rng=0)
+    model = fs.layers.multi_gp(X, Y, num_latents, M, weights=seen, rng=0)
     latents = []
     for layer in model.latents:
         lengthscales = layer.covariance.lengthscales / shorter
@@ -156,7 +157,7 @@ def separate_sharing(X, Y, seen):
 
 def noise_score(likelihood, X, Y, Xs, Ys):
     """Return the mean log density of other rows."""
-    start = fs.multi_gp(X, Y, "separate", M, likelihood=likelihood, rng=0)
+    start = fs.layers.multi_gp(X, Y, "separate", M, likelihood=likelihood, rng=0)
     model, _ = fs.em(start, X, Y)
     return fs.predict_log_density(model, Xs, Ys).mean()
 
@@ -166,7 +167,7 @@ def constant(*data):
 
 
 def heteroskedastic(*data):
-    return noise_score(fs.HeteroskedasticGaussian(), *data)
+    return noise_score(fs.likelihoods.HeteroskedasticGaussian(), *data)
 
 
 MODELS = {

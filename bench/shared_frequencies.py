@@ -55,7 +55,7 @@ def problem(covariance):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (N, 2))
     Y = np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + 0.1 * rng.standard_normal(N)
-    sgpr = fs.SGPR(covariance, fs.kmeans_inducing(X, M, rng=0), noise_variance=0.01)
+    sgpr = fs.SGPR(covariance, fs.inducing.kmeans(X, M, rng=0), noise_variance=0.01)
     model = fs.optimal_svgp(sgpr, X, Y, jitter=JITTER)
     return model, np.concatenate([X[:POINTS], rng.uniform(-4, 4, (POINTS, 2))])
 

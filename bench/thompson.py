@@ -56,7 +56,7 @@ def hartmann(X):
 
 def fitted(X, Y, covariance, noise, seed):
     """Return an SGPR of these values, fitted, and its optimal SVGP."""
-    Z = fs.kmeans_inducing(X, min(MOST, len(X)), rng=seed)
+    Z = fs.inducing.kmeans(X, min(MOST, len(X)), rng=seed)
     model = fs.SGPR(covariance, Z, noise_variance=noise)
     model, info = fs.fit(model, X, (Y - Y.mean()) / Y.std(), steps=STEPS, jitter=JITTER)
     return model, info.svgp

@@ -32,7 +32,7 @@ def covariance(logs, A, B):
 def blocks_of(logs, Z, X, full_cov=False):
     """Return the blocks that the bound and predictions need."""
     Kff = covariance(logs, X, X)[0] if full_cov else None
-    return fs.Blocks(
+    return fs.records.Blocks(
         covariance(logs, Z, Z)[0], covariance(logs, Z, X)[0], np.full(len(X), np.exp(logs[0])), Kff
     )
 
@@ -70,7 +70,7 @@ class Loss:
             self.parts(vector),
         )
         blocks = blocks_of(logs, self.Z, self.X)
-        value, (blocks_bar, q_bar, likelihood_bar) = fs.elbo_and_grad_from_blocks(
+        value, (blocks_bar, q_bar, likelihood_bar) = fs.bounds.elbo_and_grad_from_blocks(
             blocks, posterior, likelihood, self.Y
         )
         bars = (
@@ -98,8 +98,8 @@ def main(N=300, M=12):
         found = minimize(loss, loss.start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
     logs, posterior, likelihood = loss.parts(found.x)
     far = np.linspace(6, 7, 50) * PERIOD
-    mean, var = fs.predict_from_blocks(blocks_of(logs, loss.Z, far), posterior)
-    _, cov = fs.predict_from_blocks(
+    mean, var = fs.bounds.predict_from_blocks(blocks_of(logs, loss.Z, far), posterior)
+    _, cov = fs.bounds.predict_from_blocks(
         blocks_of(logs, loss.Z, far, full_cov=True), posterior, full_cov=True
     )
     rmse = float(np.sqrt(np.mean((mean - f(far)) ** 2)))

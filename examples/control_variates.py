@@ -21,11 +21,11 @@ import fastsvgp as fs
 DATA = weight_space.DATA
 TINY = 1e-8  # standard deviations of the weights; small, so only the terms of the mean vary
 KINDS = {
-    "eq. 3": lambda model, points, targets: fs.paired_control(model, points),
-    "eq. 3, targets, running": lambda model, points, targets: fs.paired_control(
+    "eq. 3": lambda model, points, targets: fs.qsgp.paired_control_variate(model, points),
+    "eq. 3, targets, running": lambda model, points, targets: fs.qsgp.paired_control_variate(
         model, points, "running", targets=targets
     ),
-    "kriged": lambda model, points, targets: fs.kriged_control(model, points),
+    "kriged": lambda model, points, targets: fs.qsgp.kriging_control_variate(model, points),
 }
 COLOURS = {"eq. 3": "#c9762c", "eq. 3, targets, running": "#a03b6a", "kriged": "#2c6fbb"}
 
@@ -36,8 +36,8 @@ def spread(model, X, Y, control, args):
     values, sums = [], np.zeros((2, m))
     for _ in range(args.evaluations):
         rows = rng.choice(len(X), args.batch, replace=False)
-        sample = fs.draw_basis_sample(model.basis, args.size, rng=rng)
-        _, grad, info = fs.sampled_bound_and_grad(
+        sample = fs.qsgp.draw_basis_sample(model.basis, args.size, rng=rng)
+        _, grad, info = fs.qsgp.sampled_bound_and_grad(
             model, X[rows], Y[rows], sample, num_data=len(X), wrt="posterior.mean", control=control
         )
         control = info.control
@@ -66,16 +66,16 @@ def figure_1(name, args):
     X, y, _, _ = weight_space.rows_of(name)
     covariance, noise = weight_space.hyperparameters(X, y, args.exact, np.random.default_rng(0))
     m = args.features
-    q = fs.ChevronWeights(
+    q = fs.qsgp.ChevronWeights(
         np.random.default_rng(0).standard_normal(m), np.zeros((m, 0)), np.full(m, TINY)
     )
     prior = fs.QSGP(
-        fs.RandomFourier(covariance, num_features=m, seed=0), q, fs.Gaussian(variance=noise)
+        fs.qsgp.RandomFourier(covariance, num_features=m, seed=0), q, fs.Gaussian(variance=noise)
     )
     some = np.random.default_rng(3).choice(len(X), min(len(X), 4000), replace=False)
-    zeros = fs.replace_at(prior, "posterior.mean", np.zeros(m))
-    best, _ = fs.optimal_weights(zeros, X[some], y[some], iterations=args.iterations)
-    fitted = fs.replace_at(best, "posterior.diagonal", q.diagonal)
+    zeros = fs.records.replace_at(prior, "posterior.mean", np.zeros(m))
+    best, _ = fs.qsgp.optimal_weights(zeros, X[some], y[some], iterations=args.iterations)
+    fitted = fs.records.replace_at(best, "posterior.diagonal", q.diagonal)
     panels = {}
     for title, model, Y in (
         ("a mean from the prior", prior, np.zeros_like(y)),
@@ -121,14 +121,16 @@ def logistic(m, iterations, n=300):
     X = rng.uniform(-2, 2, (n, 2))
     chances = 1 / (1 + np.exp(-3 * np.sin(2 * X[:, 0]) * np.cos(X[:, 1])))
     Y = (rng.random(n) < chances) * 1.0
-    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.full(m, 0.7))
+    q = fs.qsgp.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.full(m, 0.7))
     model = fs.QSGP(
-        fs.RandomFourier(fs.RBF(2.0, 0.7), num_features=m, seed=0), q, fs.BernoulliLogit()
+        fs.qsgp.RandomFourier(fs.RBF(2.0, 0.7), num_features=m, seed=0),
+        q,
+        fs.likelihoods.BernoulliLogit(),
     )
     start, unravel = fs.ravel(model, fixed=("basis", "posterior.columns", "posterior.diagonal"))
 
     def loss(vector):
-        value, grad = fs.weight_bound_and_grad(unravel(vector), X, Y, wrt="posterior.mean")
+        value, grad = fs.qsgp.bound_and_grad(unravel(vector), X, Y, wrt="posterior.mean")
         return -value, -unravel.pullback(vector, grad)
 
     return (
@@ -145,8 +147,8 @@ def classes(args):
     m = args.features // 5
     model, X, Y = logistic(m, args.iterations)
     t = np.sqrt(fs.predict_f(model, X)[1])
-    everything = fs.BasisSample(*[np.arange(m // 2)] * 2)
-    exact = fs.sampled_bound_and_grad(model, X, Y, everything, wrt=(), tangent=t)[2].terms[0]
+    everything = fs.qsgp.BasisSample(*[np.arange(m // 2)] * 2)
+    exact = fs.qsgp.sampled_bound_and_grad(model, X, Y, everything, wrt=(), tangent=t)[2].terms[0]
     print(
         "| features | control | gap per datum | variance of the gradient |\n"
         "| --- | --- | --- | --- |"
@@ -154,11 +156,11 @@ def classes(args):
     found = []
     for size in (25, 250):
         for points in (0, 20, 60):
-            control = fs.kriged_control(model, X[:points]) if points else None
+            control = fs.qsgp.kriging_control_variate(model, X[:points]) if points else None
             values, sums = [], np.zeros((2, m))
             for seed in range(args.evaluations):
-                sample = fs.draw_basis_sample(model.basis, min(size, m // 2), rng=seed)
-                _, grad, info = fs.sampled_bound_and_grad(
+                sample = fs.qsgp.draw_basis_sample(model.basis, min(size, m // 2), rng=seed)
+                _, grad, info = fs.qsgp.sampled_bound_and_grad(
                     model, X, Y, sample, wrt="posterior.mean", control=control, tangent=t
                 )
                 values.append(info.terms[0])

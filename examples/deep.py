@@ -23,7 +23,11 @@ from inverse_free import DATA, table
 
 import fastsvgp as fs
 
-METHODS = {"svgp": fs.Whitened, "lsvgp": fs.LikelihoodForm, "rsvgp": fs.Relaxed}
+METHODS = {
+    "svgp": fs.Whitened,
+    "lsvgp": fs.posteriors.LikelihoodForm,
+    "rsvgp": fs.posteriors.Relaxed,
+}
 DEPTHS = 1, 2, 3
 COLUMNS = (
     "| layers | method | step | seconds | bound per datum | RMSE | NLPD |\n" + "|---" * 7 + "|"
@@ -43,7 +47,7 @@ def step_function(N=100, rng=None):
 def on_steps(layers, steps, M=20):
     """Return a model of the step function, and its bound by 64 draws."""
     X, y = step_function(rng=0)
-    model = fs.deep_gp(X, fs.Gaussian(variance=0.01), layers, M, rng=0)
+    model = fs.layers.deep_gp(X, fs.Gaussian(variance=0.01), layers, M, rng=0)
     model, _ = fs.fit(
         model,
         X,
@@ -110,17 +114,17 @@ def scores(model, X, y):
 def natural_sizes(given):
     """Return the sizes of natural steps as ``fit`` takes them: none, one, or a falling one."""
     if len(given) == 2:
-        return fs.schedules.cosine(*given, "all")
+        return fs.optim.schedules.cosine(*given, "all")
     return given[0] if given else None
 
 
 def prepared(method, X, layers, *, inducing=500, batch_size=1000, draws=2, seed=0):
     """Return ``(start, options of fs.fit)`` of a model of kin40k."""
     noise = fs.Gaussian(variance=0.1)
-    model = fs.deep_gp(X, noise, layers, inducing, posterior=METHODS[method], rng=seed)
+    model = fs.layers.deep_gp(X, noise, layers, inducing, posterior=METHODS[method], rng=seed)
     options = {
         "batch_size": batch_size,
-        "optimiser": fs.adam(fs.schedules.plateau(5e-3, 0.95, 1000)),
+        "optimiser": fs.adam(fs.optim.schedules.plateau(5e-3, 0.95, 1000)),
         "num_samples": draws,
         "rng": seed,
     }

@@ -5,7 +5,7 @@
 
 ``Relaxed`` trains in the direction "likelihood" with several tolerances for the residual of its
 factor. Every twentieth step computes three vectors, over all fields, at the same model and batch:
-the gradient of R-SVGP, ``likelihood_direction``, and the gradient of L-SVGP with the same
+the gradient of R-SVGP, ``lsvgp_direction``, and the gradient of L-SVGP with the same
 parameters. Errors are ratios of norms; d = ||L' (Kuu + S~) L - I||_F. Reads ../shared/data or the
 folder that FASTSVGP_DATA names.
 """
@@ -43,9 +43,14 @@ def distance(model):
 def errors(model, X, y, num_data):
     """Return ``(d, direction from exact, exact from L-SVGP, direction from L-SVGP)``."""
     form = fs.replace(
-        model, posterior=fs.LikelihoodForm(model.posterior.mean, model.posterior.variance)
+        model,
+        posterior=fs.posteriors.LikelihoodForm(model.posterior.mean, model.posterior.variance),
     )
-    calls = ((fs.elbo_and_grad, model), (fs.likelihood_direction, model), (fs.elbo_and_grad, form))
+    calls = (
+        (fs.elbo_and_grad, model),
+        (fs.bounds.lsvgp_direction, model),
+        (fs.elbo_and_grad, form),
+    )
     exact, other, truth = (
         flat(function(m, X, y, num_data=num_data, jitter=0.0)[1]) for function, m in calls
     )
@@ -62,16 +67,16 @@ def train(X, y, tolerance, args):
             batch = rng.choice(len(X), args.batch_size, replace=False)
             rows.append(errors(info.model, X[batch], y[batch], len(X)))
 
-    Z = fs.kmeans_inducing(X, args.inducing, rng=args.seed)
+    Z = fs.inducing.kmeans(X, args.inducing, rng=args.seed)
     covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
     start = inverse_free.posterior("R-SVGP", args.inducing)
     options = {
-        "optimiser": fs.gentle_inducing(fs.adam(5e-3), after=0),
+        "optimiser": fs.optim.slow_inducing(fs.adam(5e-3), after=0),
         "batch_size": args.batch_size,
         "rng": args.seed,
     }
     model = fs.SVGP(covariance, Z, start, fs.Gaussian(variance=1.0))
-    updates = fs.inverse_updates(tolerance, direction="likelihood")
+    updates = fs.optim.inverse_updates(tolerance, direction="likelihood")
     fs.fit(
         model,
         X,

@@ -27,7 +27,10 @@ def banana():
 def start(kind, covariance, inducing, likelihood, outputs=None):
     """Return the model with q = prior."""
     return fs.SVGP(
-        covariance, inducing, fs.at_prior(kind, covariance, inducing, outputs=outputs), likelihood
+        covariance,
+        inducing,
+        fs.posteriors.at_prior(kind, covariance, inducing, outputs=outputs),
+        likelihood,
     )
 
 
@@ -35,9 +38,9 @@ def start(kind, covariance, inducing, likelihood, outputs=None):
 
 
 HELD = {
-    "absorbed sites": fs.AbsorbedDualSites,
-    "a site for each datum": fs.SiteSVGP,
-    "dual sites": fs.DualSites,
+    "absorbed sites": fs.posteriors.AbsorbedDualSites,
+    "a site for each datum": fs.sites.SiteSVGP,
+    "dual sites": fs.posteriors.DualSites,
     "whitened q": fs.Whitened,
     "q": fs.Marginal,
 }
@@ -50,11 +53,13 @@ def em_of(kind, covariance, inducing, likelihood, X, y, **options):
 
     Inducing inputs are fixed.
     """
-    if kind is fs.SiteSVGP:
-        model = kind(covariance, inducing, fs.Sites(np.zeros(len(X)), np.zeros(len(X))), likelihood)
+    if kind is fs.sites.SiteSVGP:
+        model = kind(
+            covariance, inducing, fs.sites.Sites(np.zeros(len(X)), np.zeros(len(X))), likelihood
+        )
     else:
         model = start(kind, covariance, inducing, likelihood)
-    fixed = ("inducing", "likelihood") if any(fs.leaves(likelihood)) else ("inducing",)
+    fixed = ("inducing", "likelihood") if any(fs.records.leaves(likelihood)) else ("inducing",)
     found, info = fs.em(model, X, y, m_iterations=100, fixed=fixed, **options)
     return info.values, found
 
@@ -85,7 +90,12 @@ def rounds_needed(likelihood, seed, rounds, N=100, M=10):
 
 def table_of_rounds(rounds, seeds=6):
     """Return the rows of a table: successes in three rounds, the median and the largest number."""
-    likelihoods = fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()
+    likelihoods = (
+        fs.Gaussian(0.1),
+        fs.StudentT(0.3, df=4.0),
+        fs.likelihoods.BernoulliLogit(),
+        fs.Poisson(),
+    )
     found = [
         rounds_needed(likelihood, seed, rounds)
         for likelihood in likelihoods
@@ -115,18 +125,22 @@ def epochs_without_noise(likelihood, epochs=3, N=1000, M=20):
         else rng.random(N) < 1 / (1 + np.exp(-2 * f))
     )
     y = y.astype(float)
-    each = fs.SiteSVGP(covariance, inducing, fs.Sites(np.zeros(N), np.zeros(N)), likelihood)
-    tied = start(fs.AbsorbedDualSites, covariance, inducing, likelihood)
+    each = fs.sites.SiteSVGP(
+        covariance, inducing, fs.sites.Sites(np.zeros(N), np.zeros(N)), likelihood
+    )
+    tied = start(fs.posteriors.AbsorbedDualSites, covariance, inducing, likelihood)
     best = fs.elbo(
-        fs.natural_steps(tied, X, y, steps=300, step_size=1.0, monotone=True, tolerance=1e-12)[0],
+        fs.sites.natural_steps(
+            tied, X, y, steps=300, step_size=1.0, monotone=True, tolerance=1e-12
+        )[0],
         X,
         y,
     )
     for epoch in range(1, epochs + 1):
         rows = np.random.default_rng(epoch).permutation(N).reshape(-1, 100)
-        each, _ = fs.natural_steps(each, X, y, rows=rows, step_size=1.0)
-        tied, _ = fs.natural_steps(tied, X, y, rows=rows, step_size=0.1)
-    return best - fs.site_bound(each, X, y), best - fs.elbo(tied, X, y)
+        each, _ = fs.sites.natural_steps(each, X, y, rows=rows, step_size=1.0)
+        tied, _ = fs.sites.natural_steps(tied, X, y, rows=rows, step_size=0.1)
+    return best - fs.sites.bound(each, X, y), best - fs.elbo(tied, X, y)
 
 
 # --- the picture ----------------------------------------------------------------------------------
@@ -139,10 +153,10 @@ def toy(seed=0, N=60, M=8):
     y = (rng.random(N) < 1 / (1 + np.exp(-3 * np.sin(2 * X[:, 0])))) * 1.0
     return (
         start(
-            fs.AbsorbedDualSites,
+            fs.posteriors.AbsorbedDualSites,
             fs.RBF(1.0, 0.7),
             np.linspace(-2, 2, M)[:, None],
-            fs.BernoulliLogit(),
+            fs.likelihoods.BernoulliLogit(),
         ),
         X,
         y,
@@ -151,36 +165,38 @@ def toy(seed=0, N=60, M=8):
 
 def converged(model, X, y):
     """Return the model after E-steps until convergence."""
-    return fs.natural_steps(model, X, y, steps=200, step_size=1.0, monotone=True, tolerance=1e-10)[
-        0
-    ]
+    return fs.sites.natural_steps(
+        model, X, y, steps=200, step_size=1.0, monotone=True, tolerance=1e-10
+    )[0]
 
 
 def bounds_as_the_prior_moves(field, factors):
     """Return ``{held: the bound at each factor}``, all equal at the factor 1."""
     model, X, y = toy()
     model = converged(model, X, y)
-    sites = fs.dual_parameters(model, X, y)
+    sites = fs.sites.dual_parameters(model, X, y)
     held = {
         "absorbed sites": model,
-        "dual sites": fs.convert(model, fs.DualSites),
-        "whitened q": fs.convert(model, fs.Whitened),
-        "q": fs.convert(model, fs.Marginal),
-        "a site for each datum": fs.SiteSVGP(
+        "dual sites": fs.posteriors.convert(model, fs.posteriors.DualSites),
+        "whitened q": fs.posteriors.convert(model, fs.Whitened),
+        "q": fs.posteriors.convert(model, fs.Marginal),
+        "a site for each datum": fs.sites.SiteSVGP(
             model.covariance, model.inducing, sites, model.likelihood
         ),
     }
     path, found = f"covariance.{field}", {name: [] for name in (*held, "optimal q")}
     for factor in factors:
-        covariance = fs.replace_at(
+        covariance = fs.records.replace_at(
             model, path, getattr(model.covariance, field) * factor
         ).covariance
         for name, one in held.items():
             moved = fs.replace(one, covariance=covariance)
             found[name].append(
-                (fs.site_bound if name == "a site for each datum" else fs.elbo)(moved, X, y)
+                (fs.sites.bound if name == "a site for each datum" else fs.elbo)(moved, X, y)
             )
-        afresh = start(fs.AbsorbedDualSites, covariance, model.inducing, model.likelihood)
+        afresh = start(
+            fs.posteriors.AbsorbedDualSites, covariance, model.inducing, model.likelihood
+        )
         found["optimal q"].append(fs.elbo(converged(afresh, X, y), X, y))
     return found
 
@@ -191,7 +207,13 @@ def em_on_banana(rounds):
     Inducing inputs are fixed.
     """
     X, y = banana()
-    given = fs.RBF(1.0, 1.0), fs.kmeans_inducing(X, 50, rng=0), fs.BernoulliLogit(), X, y
+    given = (
+        fs.RBF(1.0, 1.0),
+        fs.inducing.kmeans(X, 50, rng=0),
+        fs.likelihoods.BernoulliLogit(),
+        X,
+        y,
+    )
     found = {name: em_of(kind, *given, rounds=rounds) for name, kind in HELD.items() if name != "q"}
     return {name: values for name, (values, _) in found.items()}, found["absorbed sites"][1]
 
@@ -236,7 +258,7 @@ def picture(path, rounds):
     axes[2].set_xlabel("round")
     axes[2].set_title("bound after each M-step, banana", fontsize="medium")
     X, y = banana()
-    influence = fs.dual_parameters(model, X, y).lambda2
+    influence = fs.sites.dual_parameters(model, X, y).lambda2
     for label, colour in ((0, "#2c6fbb"), (1, "#c9762c")):
         rows = y == label
         axes[3].scatter(
@@ -283,7 +305,7 @@ def main(argv=None):
         print("| held | in 3 rounds | median | most | not at all |\n|" + "---|" * 5)
         for line in table_of_rounds(3 * args.rounds, args.seeds):
             print(line, flush=True)
-        for likelihood in (fs.BernoulliLogit(), fs.Poisson()):
+        for likelihood in (fs.likelihoods.BernoulliLogit(), fs.Poisson()):
             each, tied = epochs_without_noise(likelihood)
             print(
                 f"{type(likelihood).__name__}, three epochs of batches: {each:.1g} nats off, tied"

@@ -75,7 +75,7 @@ def split_rows(name, seed):
         X, y = banana()
         order = np.random.default_rng(seed).permutation(len(X))
         X, y = X[order], y[order]
-        return X[:300], y[:300], X[300:], y[300:], fs.BernoulliLogit(), None
+        return X[:300], y[:300], X[300:], y[300:], fs.likelihoods.BernoulliLogit(), None
     rows = np.loadtxt(DATA / f"{name}.data.csv.gz", delimiter=",")
     test = np.loadtxt(DATA / f"{name}.test_mask.csv.gz", delimiter=",")[:, seed] == 1
     sd = rows[~test].std(axis=0)
@@ -91,8 +91,10 @@ def own_start(q, setting, data, seed):
     """Return the model that all methods start from: one lengthscale, and k-means."""
     X, _, _, _, likelihood, outputs = data
     kind = fs.Matern32 if outputs is None else fs.Matern52
-    covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=0, ard=False))
-    inducing = fs.kmeans_inducing(X, setting.inducing, rng=seed)
+    covariance = kind(
+        variance=1.0, lengthscales=fs.inducing.median_lengthscales(X, rng=0, ard=False)
+    )
+    inducing = fs.inducing.kmeans(X, setting.inducing, rng=seed)
     return start(q, covariance, inducing, likelihood, outputs)
 
 
@@ -113,12 +115,12 @@ def train(method, setting, data, seed, begin=own_start, **options):
     if options.get("resume"):
         model = fs.load(options["resume"]).model
     else:
-        q = fs.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened
+        q = fs.posteriors.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened
         model = begin(q, setting, data, seed)
     settings = {"m_steps": setting.m_steps, "optimiser": fs.adam(setting.adam)}
     if method != "Adam":
         settings["e_steps"] = setting.e_steps
-        settings["natural_step_size"] = fs.schedules.log_linear(1e-3, setting.natural, 100)
+        settings["natural_step_size"] = fs.optim.schedules.log_linear(1e-3, setting.natural, 100)
     settings |= options
     return fs.fit(model, X, y, steps=setting.steps, batch_size=setting.batch, rng=seed, **settings)
 
@@ -129,7 +131,7 @@ def score(model, data):
     mean = fs.predict_y(model, Xs)[0]
     if outputs is not None:
         off = np.mean(mean.argmax(axis=-1) != ys)
-    elif isinstance(likelihood, fs.BernoulliLogit):
+    elif isinstance(likelihood, fs.likelihoods.BernoulliLogit):
         off = np.mean((mean > 0.5) != ys)
     else:
         off = np.sqrt(np.mean((mean - ys) ** 2))

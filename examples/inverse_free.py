@@ -53,8 +53,8 @@ def posterior(method, M):
     if method == "W-SVGP":
         return fs.Whitened(mean, np.eye(M))
     if method.startswith("R-SVGP"):
-        return fs.Relaxed(mean, noise, COLD * np.eye(M), preconditioned=preconditioned)
-    return fs.LikelihoodForm(mean, noise, preconditioned=preconditioned)
+        return fs.posteriors.Relaxed(mean, noise, COLD * np.eye(M), preconditioned=preconditioned)
+    return fs.posteriors.LikelihoodForm(mean, noise, preconditioned=preconditioned)
 
 
 def read(name):
@@ -72,7 +72,7 @@ def toy(name):
         X, y = np.hsplit(read("snelson.csv.gz"), 2)
         return X, y[:, 0], fs.Gaussian(variance=1.0), np.linspace(X.min(), X.max(), M)[:, None]
     X = read("banana.X.csv")
-    return X, read("banana.y.csv")[:, 0], fs.BernoulliProbit(), fs.kmeans_inducing(X, M, rng=0)
+    return X, read("banana.y.csv")[:, 0], fs.BernoulliProbit(), fs.inducing.kmeans(X, M, rng=0)
 
 
 class Trace(NamedTuple):
@@ -204,24 +204,24 @@ def prepared(
 ):
     """Return ``(start, options of fs.fit)`` of a method on a table.
 
-    ``inducing`` are the inducing inputs at the start, from ``fs.kmeans_inducing``.
+    ``inducing`` are the inducing inputs at the start, from ``fs.inducing.kmeans``.
     """
     covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
     q = posterior(method, len(inducing))
     options = {
-        "optimiser": fs.gentle_inducing(fs.adam(5e-3), after=rest),
+        "optimiser": fs.optim.slow_inducing(fs.adam(5e-3), after=rest),
         "batch_size": batch_size,
         "rng": seed,
     }
     if method == "R-SVGP":
-        options["inverse_updates"] = fs.inverse_updates(tolerance, direction=direction)
+        options["inverse_updates"] = fs.optim.inverse_updates(tolerance, direction=direction)
     return fs.SVGP(covariance, inducing, q, fs.Gaussian(variance=1.0)), options
 
 
 def contest(name, args):
     """Train all methods in turns; return the contestants and the test data."""
     X, y, X_test, y_test = table(name, args.split)
-    Z = fs.kmeans_inducing(X, args.inducing, rng=args.seed)
+    Z = fs.inducing.kmeans(X, args.inducing, rng=args.seed)
     settings = {
         key: getattr(args, key) for key in ("batch_size", "rest", "tolerance", "direction", "seed")
     }

@@ -66,10 +66,10 @@ def main(argv=None):
     X, y = X[:TRAIN], y[:TRAIN]
 
     M, classes = args.inducing, 10
-    lengthscale = fs.median_lengthscales(X, rng=args.seed, ard=False)
+    lengthscale = fs.inducing.median_lengthscales(X, rng=args.seed, ard=False)
     model = fs.SVGP(
         covariance=fs.RBF(variance=4.0, lengthscales=lengthscale),
-        inducing=fs.kmeans_inducing(X, M, rng=args.seed),
+        inducing=fs.inducing.kmeans(X, M, rng=args.seed),
         posterior=fs.Whitened(
             np.zeros((classes, M), args.dtype),
             np.tile(np.eye(M, dtype=args.dtype), (classes, 1, 1)),
@@ -77,7 +77,7 @@ def main(argv=None):
         likelihood=(
             fs.Softmax(num_classes=classes)
             if args.likelihood == "softmax"
-            else fs.RobustMax(num_classes=classes)
+            else fs.likelihoods.RobustMax(num_classes=classes)
         ),
     )
     per_epoch = -(-TRAIN // args.batch_size)
@@ -101,7 +101,7 @@ def main(argv=None):
         epochs=args.epochs,
         batch_size=args.batch_size,
         optimiser=fs.adam(args.learning_rate, transform="log"),
-        natural_step_size=fs.schedules.log_linear(1e-3, args.natural_step, 100),
+        natural_step_size=fs.optim.schedules.log_linear(1e-3, args.natural_step, 100),
         rng=args.seed,
         callback=report,
     )  # fmt: skip

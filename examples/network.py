@@ -18,13 +18,13 @@ import numpy as np
 import fastsvgp as fs
 
 
-@fs.record
+@fs.records.record
 class NetworkGP:
     """An SVGP whose inputs are tanh(X A + a) B. A (D, H), a (H,), B (H, K); gp : SVGP."""
 
-    A: Any = fs.leaf()
-    a: Any = fs.leaf()
-    B: Any = fs.leaf()
+    A: Any = fs.records.leaf()
+    a: Any = fs.records.leaf()
+    B: Any = fs.records.leaf()
     gp: Any
 
 
@@ -60,7 +60,7 @@ def start(X, rng, H=128, K=8, M=128):
 def train(model, X, y, steps, rng, batch=256):
     """Train q(u) by natural gradients and the rest by Adam; return the model and the bounds."""
     optimiser, values = (
-        fs.adam(fs.schedules.log_linear(2e-2, 1e-3, steps), fixed="gp.posterior"),
+        fs.adam(fs.optim.schedules.log_linear(2e-2, 1e-3, steps), fixed="gp.posterior"),
         [],
     )
     state = optimiser.init(model)

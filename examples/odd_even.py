@@ -36,16 +36,25 @@ def data(dtype):
 def features(count, dtype):
     """Return a QSGP at its prior."""
     covariance = fs.RBF(dtype(VARIANCE), dtype(LENGTHSCALE))
-    q = fs.ChevronWeights(
+    q = fs.qsgp.ChevronWeights(
         np.zeros(count, dtype), np.zeros((count, 0), dtype), np.ones(count, dtype)
     )
-    return fs.QSGP(fs.RandomFourier(covariance, num_features=count, seed=0), q, fs.BernoulliLogit())
+    return fs.QSGP(
+        fs.qsgp.RandomFourier(covariance, num_features=count, seed=0),
+        q,
+        fs.likelihoods.BernoulliLogit(),
+    )
 
 
 def svgp(X, count, dtype):
     """Return an SVGP at its prior with the same covariance, and images as inducing inputs."""
-    covariance, Z = fs.RBF(dtype(VARIANCE), dtype(LENGTHSCALE)), fs.kmeans_inducing(X, count, rng=0)
-    return fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.BernoulliLogit())
+    covariance, Z = fs.RBF(dtype(VARIANCE), dtype(LENGTHSCALE)), fs.inducing.kmeans(X, count, rng=0)
+    return fs.SVGP(
+        covariance,
+        Z,
+        fs.posteriors.at_prior(fs.Whitened, covariance, Z),
+        fs.likelihoods.BernoulliLogit(),
+    )
 
 
 def scored(model, X, y):
@@ -114,12 +123,12 @@ def main(arguments=None):
     if args.svgp:
         model = svgp(X, args.svgp, dtype)
         options = {
-            "natural_step_size": fs.schedules.log_linear(1e-3, 0.1, 100),
+            "natural_step_size": fs.optim.schedules.log_linear(1e-3, 0.1, 100),
             "fixed": "covariance",
         }
     else:
         model = features(args.features, dtype)
-        options = {"basis_size": args.basis_size, "optimiser": fs.adagrad(args.step_size)}
+        options = {"basis_size": args.basis_size, "optimiser": fs.optim.adagrad(args.step_size)}
     scores = Scores(test, y_test, limit / args.rows, limit)
     model, info = fs.fit(
         model, X, y, steps=args.steps, batch_size=args.batch_size, rng=0, callback=scores, **options

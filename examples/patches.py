@@ -30,9 +30,9 @@ CLASSES, PATCH, IMAGE = 10, (5, 5), (28, 28)
 ROWS = {  # the posterior, the number of inducing inputs, and whether they are patches
     "convolutional": (fs.Whitened, 150, True),
     "RBF": (fs.Whitened, 100, False),
-    "L-SVGP": (fs.LikelihoodForm, 150, True),
-    "R-SVGP": (fs.Relaxed, 150, True),
-    "SOLVE-GP": (fs.WhitenedOrthogonal, (75, 75), True),
+    "L-SVGP": (fs.posteriors.LikelihoodForm, 150, True),
+    "R-SVGP": (fs.posteriors.Relaxed, 150, True),
+    "SOLVE-GP": (fs.posteriors.WhitenedOrthogonal, (75, 75), True),
 }
 NOISE = 0.1  # start of S~ of L- and R-SVGP
 
@@ -69,18 +69,18 @@ def start(name, X, size=1.0, seed=0, setting=CHOSEN):
     M = tuple(int(size * m) for m in M) if isinstance(M, tuple) else int(size * M)
     if of_patches:
         count = (IMAGE[0] - PATCH[0] + 1) * (IMAGE[1] - PATCH[1] + 1)
-        covariance = fs.Convolutional(
+        covariance = fs.covariances.Convolutional(
             fs.RBF(setting.variance, setting.lengthscale),
             np.full(count, 1 / count, X.dtype),
             image_shape=IMAGE,
             patch_shape=PATCH,
         )
-        inducing = fs.patch_inducing(X, M, covariance, rng=seed)
+        inducing = fs.inducing.patches(X, M, covariance, rng=seed)
     else:
         covariance = fs.RBF(
-            variance=4.0, lengthscales=fs.median_lengthscales(X, rng=seed, ard=False)
+            variance=4.0, lengthscales=fs.inducing.median_lengthscales(X, rng=seed, ard=False)
         )
-        inducing = fs.kmeans_inducing(X, M, rng=seed)
+        inducing = fs.inducing.kmeans(X, M, rng=seed)
     return fs.SVGP(
         covariance, inducing, posterior(kind, covariance, inducing), fs.Softmax(num_classes=CLASSES)
     )
@@ -88,14 +88,14 @@ def start(name, X, size=1.0, seed=0, setting=CHOSEN):
 
 def posterior(kind, covariance, inducing):
     """Return a posterior with one output per class."""
-    if kind in (fs.Whitened, fs.WhitenedOrthogonal):
-        return fs.at_prior(kind, covariance, inducing, CLASSES)
+    if kind in (fs.Whitened, fs.posteriors.WhitenedOrthogonal):
+        return fs.posteriors.at_prior(kind, covariance, inducing, CLASSES)
     M = len(inducing)
     mean, noise = np.zeros((CLASSES, M), inducing.dtype), np.full(M, NOISE, inducing.dtype)
-    if kind is fs.LikelihoodForm:
-        return fs.LikelihoodForm(mean, noise)
+    if kind is fs.posteriors.LikelihoodForm:
+        return fs.posteriors.LikelihoodForm(mean, noise)
     inverse = np.linalg.inv(covariance.Kuu(inducing) + (NOISE + 1e-6) * np.eye(M))
-    return fs.Relaxed(mean, noise, np.linalg.cholesky(inverse).astype(inducing.dtype))
+    return fs.posteriors.Relaxed(mean, noise, np.linalg.cholesky(inverse).astype(inducing.dtype))
 
 
 def falling(size, steps, last=0.005, warm=1):
@@ -133,7 +133,7 @@ def score(name, args, setting=CHOSEN, tried=""):
     sizes = {"covariance.weights": falling(setting.weights, args.steps)} if of_patches else None
     natural = (
         falling(setting.natural, args.steps, 0.2, warm=50)
-        if kind in (fs.Whitened, fs.WhitenedOrthogonal)
+        if kind in (fs.Whitened, fs.posteriors.WhitenedOrthogonal)
         else None
     )
 

@@ -37,7 +37,9 @@ def at_start(basis):
     """Return the mean-field start, at weights of 0."""
     m = basis.num_functions()
     return fs.QSGP(
-        basis, fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(NOISE**2)
+        basis,
+        fs.qsgp.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)),
+        fs.Gaussian(NOISE**2),
     )
 
 
@@ -50,9 +52,9 @@ def in_turns(model, X, Y, turns, look):
     Calls ``look(model, turn)`` after some of the turns.
     """
     for turn in range(1, turns + 1):
-        model, _ = fs.optimal_weights(model, X, Y, iterations=50)
-        model = fs.optimal_precision(model)
-        model = fs.prune(model, fs.relevance_vectors(model))
+        model, _ = fs.qsgp.optimal_weights(model, X, Y, iterations=50)
+        model = fs.qsgp.optimal_precision(model)
+        model = fs.qsgp.prune(model, fs.qsgp.relevance_vectors(model))
         look(model, turn)
     return model
 
@@ -60,36 +62,38 @@ def in_turns(model, X, Y, turns, look):
 def from_samples(model, X, Y, steps, look, batch=100, points=50):
     """Train the mean from samples of functions and of data."""
     rng, n = np.random.default_rng(0), len(X)
-    optimiser = fs.adagrad(
+    optimiser = fs.optim.adagrad(
         0.05, fixed=("basis", "likelihood", "posterior.columns", "posterior.diagonal")
     )
-    model = fs.optimal_diagonal(model, X)
+    model = fs.qsgp.optimal_diagonal(model, X)
     state, control = (
         optimiser.init(model),
-        fs.kriged_control(model, X[:: max(1, n // points)].copy()),
+        fs.qsgp.kriging_control_variate(model, X[:: max(1, n // points)].copy()),
     )
     for step in range(1, steps + 1):
         rows = rng.choice(n, min(batch, n), replace=False)
-        sample = fs.draw_basis_sample(model.basis, n // 2, rng=rng)
-        value, grad, _ = fs.sampled_bound_and_grad(
+        sample = fs.qsgp.draw_basis_sample(model.basis, n // 2, rng=rng)
+        value, grad, _ = fs.qsgp.sampled_bound_and_grad(
             model, X[rows], Y[rows], sample, num_data=n, wrt="posterior.mean", control=control
         )
         moved = grad.posterior.mean.rows
         before = model.posterior.mean[moved]
         model, state = optimiser.step(model, grad, state, value)
-        change = fs.SparseRows(moved, model.posterior.mean[moved] - before)
-        control = fs.advance_control(model, control, fs.ChevronWeights(change, None, None))
+        change = fs.qsgp.SparseRows(moved, model.posterior.mean[moved] - before)
+        control = fs.qsgp.update_control_variate(
+            model, control, fs.qsgp.ChevronWeights(change, None, None)
+        )
         if step % 20 == 0:
-            model = fs.optimal_precision(fs.optimal_diagonal(model, X))
+            model = fs.qsgp.optimal_precision(fs.qsgp.optimal_diagonal(model, X))
         look(model, step)
-    return fs.prune(model, fs.relevance_vectors(model))
+    return fs.qsgp.prune(model, fs.qsgp.relevance_vectors(model))
 
 
 def vectors(n, turns, steps):
     """Return ``(X, Y, {how: pruned model})``, and print a table."""
     X, Y = sinc(n, 0)
     grid = np.linspace(-EDGE, EDGE, 400)[:, None]
-    model = at_start(fs.RelevanceBasis(fs.RBF(1.0, 1.0), X, np.ones(n)))
+    model = at_start(fs.qsgp.RelevanceBasis(fs.RBF(1.0, 1.0), X, np.ones(n)))
     print(
         "| how | turns or steps | seconds | relevance vectors | bound | RMSE to sinc |\n|"
         + " --- |" * 6
@@ -103,7 +107,7 @@ def vectors(n, turns, steps):
             if at in LOOKS or at == count:
                 now = time.perf_counter()
                 error = fs.predict_f(there, grid)[0] - np.sinc(grid[:, 0] / np.pi)
-                left, bound = len(fs.relevance_vectors(there)), fs.weight_bound(there, X, Y)
+                left, bound = len(fs.qsgp.relevance_vectors(there)), fs.qsgp.bound(there, X, Y)
                 scores = f"{left} | {bound:.1f} | {np.sqrt(np.mean(error**2)):.4f}"
                 print(f"| {how} | {at:,} | {now - started - aside:.1f} | {scores} |", flush=True)
                 aside += time.perf_counter() - now
@@ -125,12 +129,16 @@ def deviations(grid):
     covariance = fs.RBF(0.3, 1.5)
     exact = fs.optimal_svgp(fs.SGPR(covariance, X, noise_variance=NOISE**2), X, Y)
     mean, var = fs.predict_f(exact, grid)
-    field, _ = fs.optimal_weights(at_start(fs.InducingBasis(covariance, X)), X, Y, iterations=300)
+    field, _ = fs.qsgp.optimal_weights(
+        at_start(fs.qsgp.InducingBasis(covariance, X)), X, Y, iterations=300
+    )
     K = covariance.Kff(X)
     weights = np.linalg.inv(K @ K / NOISE**2 + K + 1e-6 * np.eye(len(X)))
     full = fs.replace(
         field,
-        posterior=fs.ChevronWeights(field.posterior.mean, np.linalg.cholesky(weights), np.empty(0)),
+        posterior=fs.qsgp.ChevronWeights(
+            field.posterior.mean, np.linalg.cholesky(weights), np.empty(0)
+        ),
     )
     found = {"exact GP": np.sqrt(var)}
     for name, model in (("mean field", field), ("full", full)):

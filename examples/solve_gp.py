@@ -30,18 +30,18 @@ BATCH = COLUMNS = 1024  # rows, and rows of O, per step
 METHODS = {  # the posterior, and the number of inducing inputs of each set
     "SVGP 1024": (fs.Marginal, 1024, 0),
     "SVGP 2048": (fs.Marginal, 2048, 0),
-    "SOLVE 1024+1024": (fs.Orthogonal, 1024, 1024),
-    "ODVGP 1024+8096": (fs.DecoupledWeights, 1024, 8096),
+    "SOLVE 1024+1024": (fs.posteriors.Orthogonal, 1024, 1024),
+    "ODVGP 1024+8096": (fs.posteriors.DecoupledWeights, 1024, 8096),
     "SVGP 1536": (fs.Marginal, 1536, 0),
-    "ODVGP 1024+1024": (fs.DecoupledWeights, 1024, 1024),
+    "ODVGP 1024+1024": (fs.posteriors.DecoupledWeights, 1024, 1024),
     "SVGP 1024 whitened": (fs.Whitened, 1024, 0),
     "SVGP 2048 whitened": (fs.Whitened, 2048, 0),
-    "SOLVE 1024+1024 whitened": (fs.WhitenedOrthogonal, 1024, 1024),
+    "SOLVE 1024+1024 whitened": (fs.posteriors.WhitenedOrthogonal, 1024, 1024),
 }
 TOY = {
     "SVGP 5": (fs.Marginal, 5, 0),
-    "ODVGP 5+100": (fs.DecoupledWeights, 5, 100),
-    "SOLVE 5+5": (fs.Orthogonal, 5, 5),
+    "ODVGP 5+100": (fs.posteriors.DecoupledWeights, 5, 100),
+    "SOLVE 5+5": (fs.posteriors.Orthogonal, 5, 5),
     "SVGP 10": (fs.Marginal, 10, 0),
 }
 
@@ -49,19 +49,24 @@ TOY = {
 def start(kind, M, M2, covariance, X, noise, seed):
     """Return q = prior, with k-means inducing inputs, jointly for both sets if possible."""
     if M + M2 <= len(X):
-        inducing = fs.kmeans_inducing(X, (M, M2) if M2 else M, rng=seed)
+        inducing = fs.inducing.kmeans(X, (M, M2) if M2 else M, rng=seed)
     else:
-        inducing = fs.InducingPair(*(fs.kmeans_inducing(X, size, rng=seed) for size in (M, M2)))
+        inducing = fs.posteriors.InducingPair(
+            *(fs.inducing.kmeans(X, size, rng=seed) for size in (M, M2))
+        )
     return fs.SVGP(
-        covariance, inducing, fs.at_prior(kind, covariance, inducing), fs.Gaussian(variance=noise)
+        covariance,
+        inducing,
+        fs.posteriors.at_prior(kind, covariance, inducing),
+        fs.Gaussian(variance=noise),
     )
 
 
 def training(model):
     """Return arguments of ``fit`` that depend on the posterior."""
-    if type(model.posterior) is not fs.DecoupledWeights:
+    if type(model.posterior) is not fs.posteriors.DecoupledWeights:
         return {"optimiser": fs.adam(0.01)}
-    falling = {"posterior.weights_v": fs.schedules.cosine(0.3, 0.03, "all")}
+    falling = {"posterior.weights_v": fs.optim.schedules.cosine(0.3, 0.03, "all")}
     found = {"optimiser": fs.adam(0.01, step_sizes=falling), "natural_step_size": 0.1}
     # up to this size all columns cost no more than the rest of a step
     few = len(model.inducing.O) <= 2 * (len(model.inducing.Z) + BATCH)
@@ -98,7 +103,7 @@ def train(method, X, y, seed, epochs=100, size=1024, lengthscale=None, **options
         model = fs.load(options["resume"]).model
     else:
         if lengthscale is None:
-            lengthscale = fs.median_lengthscales(X, rng=0, ard=False)
+            lengthscale = fs.inducing.median_lengthscales(X, rng=0, ard=False)
         covariance = fs.Matern32(variance=1.0, lengthscales=lengthscale)
         model = start(kind, *(M * size // 1024 for M in sizes), covariance, X, 0.1, seed)
     settings = {"batch_size": BATCH} | training(model) | options
@@ -202,7 +207,7 @@ def picture(path, X, y, models):
         )
         ax.plot(grid[:, 0], mean, color="#2c6fbb")
         ax.plot(X[:, 0], y, ".", color="#8a8a8a", markersize=4)
-        pair = isinstance(model.inducing, fs.InducingPair)
+        pair = isinstance(model.inducing, fs.posteriors.InducingPair)
         marks = (
             ((model.inducing.Z, "^", 0.03), (model.inducing.O, "v", 0.97))
             if pair

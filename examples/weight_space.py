@@ -43,7 +43,7 @@ def rows_of(name, split=0):
 def hyperparameters(X, y, count, rng):
     """Return ``(covariance, noise variance)`` of an exact GP on some rows."""
     some = rng.choice(len(X), min(count, len(X)), replace=False)
-    covariance = fs.RBF(1.0, fs.median_lengthscales(X[some], rng=0, ard=True))
+    covariance = fs.RBF(1.0, fs.inducing.median_lengthscales(X[some], rng=0, ard=True))
     model, _ = fs.fit(
         fs.SGPR(covariance, X[some].copy(), noise_variance=0.1),
         X[some],
@@ -74,7 +74,9 @@ class Table:
         if count not in self._looks:
             return
         now = time.perf_counter()
-        found = scores(fs.replace_at(model, "posterior.diagonal", self._diagonal), *self._data)
+        found = scores(
+            fs.records.replace_at(model, "posterior.diagonal", self._diagonal), *self._data
+        )
         self.rows.append((count, now - self._started - self._aside, *found))
         print("| {:,} | {:.0f} | {:.4f} | {:.4f} |".format(*self.rows[-1]), flush=True)
         self._aside += time.perf_counter() - now
@@ -83,7 +85,7 @@ class Table:
 def by_conjugate_gradients(model, data, iterations):
     X, y, Xt, yt = data
     table = Table("iterations", {*LOOKS, iterations}, Xt, yt, model)
-    fs.optimal_weights(
+    fs.qsgp.optimal_weights(
         model,
         X,
         y,
@@ -101,12 +103,12 @@ def train(model, X, y, steps, kind, points, size=FUNCTIONS, **options):
     at = np.random.default_rng(1).choice(len(X), points, replace=False)
     control = {
         "none": lambda: 0,
-        "paired": lambda: fs.paired_control(model, X[at]),
+        "paired": lambda: fs.qsgp.paired_control_variate(model, X[at]),
         "kriged": lambda: points,
     }[kind]()
     settings = {
         "batch_size": BATCH,
-        "optimiser": fs.adagrad(fs.schedules.log_linear(0.1, 0.02, steps)),
+        "optimiser": fs.optim.adagrad(fs.optim.schedules.log_linear(0.1, 0.02, steps)),
     }
     return fs.fit(
         model,
@@ -139,11 +141,11 @@ def prepared(X, y, features, *, basis="fourier", dense_columns=0, exact=1000):
     m, k = features, dense_columns
     if basis == "inducing":
         inducing = X[:features].copy()
-        basis, m = fs.InducingBasis(covariance, inducing), len(inducing)
+        basis, m = fs.qsgp.InducingBasis(covariance, inducing), len(inducing)
     else:
-        basis = fs.RandomFourier(covariance, num_features=m, seed=0)
-    q = fs.ChevronWeights(np.zeros(m), np.eye(m, k), np.ones(m - k))
-    return fs.optimal_diagonal(fs.QSGP(basis, q, fs.Gaussian(variance=noise)), X)
+        basis = fs.qsgp.RandomFourier(covariance, num_features=m, seed=0)
+    q = fs.qsgp.ChevronWeights(np.zeros(m), np.eye(m, k), np.ones(m - k))
+    return fs.qsgp.optimal_diagonal(fs.QSGP(basis, q, fs.Gaussian(variance=noise)), X)
 
 
 def start(name, args, m=None):
@@ -193,7 +195,7 @@ def features(args):
         if m > args.features:
             break
         model, (X, y, Xt, yt) = start("kin40k", args, m)
-        best, _ = fs.optimal_weights(model, X, y, iterations=args.iterations)
+        best, _ = fs.qsgp.optimal_weights(model, X, y, iterations=args.iterations)
         found.append((m, *scores(best, Xt, yt), float(np.mean(fs.predict_f(best, Xt)[1]))))
         print("| {:,} | {:.4f} | {:.4f} | {:.3f} |".format(*found[-1]), flush=True)
     return found
@@ -206,9 +208,9 @@ def collapse(args):
     some = np.random.default_rng(0).choice(len(X), min(args.exact, len(X)), replace=False)
     X, y, m, found = X[some], y[some], args.features, []
     print("| hyperparameters | noise variance | RMSE |\n| --- | --- | --- |")
-    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    q = fs.qsgp.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
     model = fs.QSGP(
-        fs.RandomFourier(covariance, num_features=m, seed=0), q, fs.Gaussian(variance=noise)
+        fs.qsgp.RandomFourier(covariance, num_features=m, seed=0), q, fs.Gaussian(variance=noise)
     )
     for name in ("kept", "learned"):
         if name == "learned":
@@ -223,13 +225,13 @@ def collapse(args):
                 control=0,
                 fixed=held,
                 rng=0,
-                optimiser=fs.by_field(
-                    fs.adagrad(0.1),
+                optimiser=fs.optim.by_field(
+                    fs.optim.adagrad(0.1),
                     dict.fromkeys(("basis.covariance", "likelihood"), fs.adam(0.01)),
                 ),
                 closed_form_every=20,
             )
-        model, _ = fs.optimal_weights(model, X, y, iterations=args.iterations)
+        model, _ = fs.qsgp.optimal_weights(model, X, y, iterations=args.iterations)
         found.append((name, float(model.likelihood.variance), scores(model, Xt, yt)[0]))
         print("| {} | {:.4f} | {:.4f} |".format(*found[-1]), flush=True)
     return found

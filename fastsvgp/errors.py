@@ -74,7 +74,7 @@ def suggested_fields(name, paths):
     names = {".".join(some[: i + 1]) for some in parts for i in range(len(some))}
     tops = list(dict.fromkeys(some[0] for some in parts))
     return did_you_mean(name, names).removeprefix("; ") or (
-        f"its fields are {', '.join(tops) or 'none'}; fastsvgp.leaves lists all below them"
+        f"its fields are {', '.join(tops) or 'none'}; fastsvgp.records.leaves lists all below them"
     )
 
 
@@ -91,6 +91,13 @@ def names_options(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+def not_written(part, method, page):
+    """``NotImplementedError`` of a base class, for a method that the class of ``part`` lacks."""
+    return NotImplementedError(
+        f"{type(part).__name__} has no method `{method}`; docs/{page}.md says what it returns"
+    )
 
 
 class InvalidSites(ValueError):

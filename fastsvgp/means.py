@@ -1,8 +1,12 @@
-"""Mean functions: ``mean(X)``, (N,) or (P, N), is added to the latent mean."""
+"""Mean functions: ``mean(X)``, (N,) or (P, N), is added to the latent mean.
+
+Come here where the data have a level or a trend that the covariance should not explain.
+"""
 
 import numpy as np
 
 from . import kernels
+from .public_names import offer
 from .records import leaf, record
 from .records.typed import Number
 
@@ -20,7 +24,7 @@ class Mean:
 
     Examples
     --------
-    >>> isinstance(fs.ZeroMean(), fs.Mean)
+    >>> isinstance(fs.means.ZeroMean(), fs.means.Mean)
     True
     """
 
@@ -60,7 +64,7 @@ class ZeroMean(Mean):
 
     Examples
     --------
-    >>> fs.ZeroMean()(X[:3])
+    >>> fs.means.ZeroMean()(X[:3])
     array([0., 0., 0.])
     """
 
@@ -82,7 +86,7 @@ class ConstantMean(Mean):
 
     Examples
     --------
-    >>> fs.replace(model, mean=fs.ConstantMean(value=3.0)).mean(X[:2])
+    >>> fs.replace(model, mean=fs.means.ConstantMean(value=3.0)).mean(X[:2])
     array([3., 3.])
     """
 
@@ -116,7 +120,7 @@ class LinearMean(Mean):
 
     Examples
     --------
-    >>> fs.LinearMean(weights=np.array([1.0, -1.0]), bias=0.5)(np.array([[1.0, 2.0]]))
+    >>> fs.means.LinearMean(weights=np.array([1.0, -1.0]), bias=0.5)(np.array([[1.0, 2.0]]))
     array([-0.5])
     """
 
@@ -151,7 +155,7 @@ class IdentityMean(Mean):
 
     Examples
     --------
-    >>> fs.IdentityMean()(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> fs.means.IdentityMean()(np.array([[1.0, 2.0], [3.0, 4.0]]))
     array([[1., 3.],
            [2., 4.]])
     """
@@ -169,3 +173,6 @@ class IdentityMean(Mean):
                 f"IdentityMean: the inputs have {D} columns and the outputs are {outputs}; it needs"
                 f" ({D},), one output per column. Use pca_mean(X, P) for other numbers of outputs"
             )
+
+
+__getattr__, __dir__, __all__ = offer("means")

@@ -7,54 +7,54 @@ import dataclasses
 import functools
 import inspect
 import re
-import sys
 from typing import NamedTuple
 
 from .errors import refuse_unknown
+from .public_names import find, place
 
 # Written by ``python tools/public_names.py``.
 OFFERED = (
-    "data_term_and_grad",
-    "elbo",
-    "elbo_and_grad",
-    "kl_term_and_grad",
-    "likelihood_direction",
-    "collapsed_bound",
-    "collapsed_bound_and_grad",
-    "optimal_svgp",
-    "advance_control",
-    "kriged_control",
-    "paired_control",
-    "convert",
-    "dual_parameters",
-    "leave_one_out",
-    "site_bound",
-    "site_bound_and_grad",
-    "site_bound_terms",
-    "tied",
-    "sampled_bound_and_grad",
-    "optimal_diagonal",
-    "optimal_precision",
-    "prune",
-    "relevance_vectors",
-    "weight_bound",
-    "weight_bound_and_grad",
-    "tighter_bound",
-    "tighter_bound_and_grad",
     "predict_cdf",
     "predict_f",
     "predict_log_density",
     "predict_quantiles",
     "predict_y",
     "sample_f",
-    "predict_f_and_vjp",
     "sample_paths",
-    "natural_step",
-    "natural_step_and_grad",
-    "refresh_inverse",
     "fit",
     "em",
+    "lsvgp_direction",
+    "data_term_and_grad",
+    "elbo",
+    "elbo_and_grad",
+    "kl_term_and_grad",
+    "predict_f_and_vjp",
+    "collapsed_bound",
+    "collapsed_bound_and_grad",
+    "optimal_svgp",
+    "tighter_bound",
+    "tighter_bound_and_grad",
+    "update_inverse_factor",
+    "natural_step",
+    "natural_step_and_grad",
+    "convert",
     "optimal_weights",
+    "update_control_variate",
+    "kriging_control_variate",
+    "optimal_diagonal",
+    "paired_control_variate",
+    "qsgp.bound",
+    "qsgp.bound_and_grad",
+    "optimal_precision",
+    "prune",
+    "relevance_vectors",
+    "sampled_bound_and_grad",
+    "dual_parameters",
+    "leave_one_out",
+    "sites.bound",
+    "sites.bound_and_grad",
+    "sites.bound_terms",
+    "tie_sites",
     "natural_steps",
 )
 # options that ``**random`` of a bound passes on, of all known posteriors
@@ -92,10 +92,12 @@ def register(kind, *, instead=None, **functions):
 
     Examples
     --------
-    >>> @fs.record
+    >>> @fs.records.record
     ... class Reversed:
     ...     model: fs.SVGP
-    >>> fs.models.register(Reversed, predict_f=lambda model, Xs: fs.predict_f(model.model, -Xs))
+    >>> def predict_f(model, Xs):
+    ...     return fs.predict_f(model.model, -Xs)
+    >>> fs.extending.models.register(Reversed, predict_f=predict_f)
     >>> mean, var = fs.predict_f(Reversed(model), X)
     >>> mean.shape
     (40,)
@@ -161,7 +163,7 @@ def serving(name, model, argument="model"):
 
     Examples
     --------
-    >>> function, options, rest = fs.models.serving("elbo", model)
+    >>> function, options, rest = fs.extending.models.serving("elbo", model)
     >>> round(function(model, X, Y), 3), "num_data" in options, rest
     (-279.181, True, 'random')
     """
@@ -185,7 +187,7 @@ def offers(name, model):
 
     Examples
     --------
-    >>> fs.models.offers("elbo", model), fs.models.offers("elbo", sgpr)
+    >>> fs.extending.models.offers("elbo", model), fs.extending.models.offers("elbo", sgpr)
     (True, False)
     """
     return name in _IMPLEMENTATIONS.get(type(model), ())
@@ -231,14 +233,14 @@ def options(kind, function="fit"):
 
     Examples
     --------
-    >>> for option in fs.models.options(fs.QSGP):
+    >>> for option in fs.extending.models.options(fs.QSGP):
     ...     print(option.name, option.default)
     basis_size None
     control None
     closed_form_every None
     """
     # loading the public function loads its implementations
-    public = getattr(sys.modules[__package__], function, None)
+    public = find(function)
     if function not in _IMPLEMENTATIONS.get(kind, ()):
         name = getattr(kind, "__name__", repr(kind))
         raise TypeError(f"options: {name} is not a kind of model that has `{function}`")
@@ -347,7 +349,8 @@ def _not_offered(name, model, argument):
         for kind, functions in _IMPLEMENTATIONS.items()
         if name in functions and kind.__module__.startswith("fastsvgp.")
     )
-    ours = sorted(kind.__name__ for kind in kinds)  # independent of the order of imports
+    # sorted, so independent of the order of imports
+    ours = sorted(place(kind.__name__).removeprefix("fastsvgp.") for kind in kinds)
     listed = _listed(ours, "or")
     said = f"{name}: `{argument}` must be a fastsvgp.{listed}, got {type(model).__name__}"
     kind = type(model)

@@ -1,4 +1,7 @@
-"""Checks for tests of user-defined parts. Importing ``fastsvgp`` does not load this module."""
+"""Checks for tests of user-defined parts.
+
+Come here once you have written a part of your own. Importing ``fastsvgp`` does not load this.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +11,10 @@ import numpy as np
 from . import check
 from .errors import names_options
 from .optim import flat
+from .public_names import offer
 from .records import is_record, leaves, matches
 from .records.typed import Names
 from .runtime.deferred_checks import on_device
-
-__all__ = ["assert_gradient"]
 
 ROUNDING = 1e3  # allowed rounding error of a value, in units in the last place
 
@@ -36,6 +38,11 @@ def assert_gradient(
     Positive fields, triangular factors and symmetric matrices move as ``ravel`` moves them, and
     stay valid.
 
+    A field on which the value does not depend at all is an error: any rule that multiplies the
+    cotangents would pass there. With ``Whitened`` at the prior, for example, the bound does not
+    depend on lengthscales and inducing inputs. Where 0 is right, as for codes, assert that the
+    gradient is 0, and leave the field out by ``wrt``.
+
     Parameters
     ----------
     function : callable
@@ -58,13 +65,15 @@ def assert_gradient(
     Raises
     ------
     AssertionError
-        The gradient of a field is missing, wrong, or of another shape, or a value is not finite.
-        The message names the field, both slopes, and their ratio.
+        The gradient of a field is missing, wrong, or of another shape, or a value is not finite,
+        or gradient and slope are exactly 0. The message names the field, both slopes, and their
+        ratio.
     TypeError
         ``at`` and ``gradient`` are of different kinds, or not in float64.
 
     Examples
     --------
+    >>> model, _ = fs.natural_step(model, X, Y)  # away from the prior
     >>> value, grad = fs.elbo_and_grad(model, X, Y, jitter=1e-2)
     >>> fs.testing.assert_gradient(lambda moved: fs.elbo(moved, X, Y, jitter=1e-2), model, grad)
 
@@ -138,6 +147,11 @@ def _assert_shape(name, bar, leaf):
 def _assert_slope(name, moved, bar, d, rtol, h):
     values = [float(moved(s * h)) for s in (1, -1, 2, -2)]
     _require(np.isfinite(values).all(), f"{name}: values within two steps are {values}")
+    _require(
+        np.any(bar) or len(set(values)) > 1 or not np.size(bar),
+        f"{name}: gradient and differences are exactly 0, so nothing is tested; test at another"
+        " point, such as a q(u) away from the prior",
+    )
     slope = (8 * (values[0] - values[1]) - (values[2] - values[3])) / (12 * h)
     claimed = float(np.vdot(bar, d))
     ratio = claimed / slope + 0.0 if slope else np.inf  # -0.0 is 0
@@ -148,3 +162,6 @@ def _assert_slope(name, moved, bar, d, rtol, h):
         f"{name}: along a random direction the gradient says {claimed:.9g}, differences"
         f" {slope:.9g} (ratio {ratio:.6g}, allowed {allowed:.1g})",
     )
+
+
+__getattr__, __dir__, __all__ = offer("testing")

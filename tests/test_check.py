@@ -51,7 +51,7 @@ ACCEPTED = [  # X, Y, options
     (X, Y, {"num_data": np.array(30)}),
     (X, Y, {"num_data": np.float32(30), "jitter": np.float64(1e-3)}),
 ]
-BOUNDS = fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step
+BOUNDS = fs.elbo, fs.elbo_and_grad, fs.bounds.data_term_and_grad, fs.natural_step
 
 
 @pytest.mark.parametrize("inputs, targets, error, message", BAD_DATA)
@@ -111,12 +111,12 @@ FIELDS = [  # path, value, error, message
 @pytest.mark.parametrize("path, value, error, message", FIELDS)
 def test_bad_fields_are_refused(rng, path, value, error, message):
     with pytest.raises(error, match=message):
-        fs.elbo_and_grad(fs.replace_at(good(rng), path, value), X, Y)
+        fs.elbo_and_grad(fs.records.replace_at(good(rng), path, value), X, Y)
 
 
 def test_large_finite_fields_are_accepted(rng):
     """Numbers whose sum overflows."""
-    model = fs.replace_at(good(rng), "covariance.lengthscales", np.full(2, 1.7e308))
+    model = fs.records.replace_at(good(rng), "covariance.lengthscales", np.full(2, 1.7e308))
     assert np.isfinite(fs.elbo(model, X, Y))
 
 
@@ -124,22 +124,23 @@ def test_casts_are_those_of_each_model(rng):
     """One sequence of dtypes, as one leaf with an array and as two leaves."""
     x, ints, lone = rng.standard_normal(3), np.arange(1, 4), np.float32(0.5)
     for _ in range(2):
-        alone, dtype = check.parameters(fs.ConstantMean(x), ints)
+        alone, dtype = check.parameters(fs.means.ConstantMean(x), ints)
         assert alone.value is x and dtype == np.float64
-        both, dtype = check.parameters(fs.LinearMean(x, ints))
+        both, dtype = check.parameters(fs.means.LinearMean(x, ints))
         assert both.bias.dtype == dtype == np.float64
         for value, expected in ((lone, np.float32), (0.5, np.float64), (np.array(0.5), np.float64)):
-            found, dtype = check.parameters(fs.ConstantMean(value))
+            found, dtype = check.parameters(fs.means.ConstantMean(value))
             assert type(found.value) is expected and dtype == expected
 
 
 LABELS = [  # likelihood, P, labels, message
     (fs.BernoulliProbit(), None, np.array([0, 1, -1, 1, 0]), "`Y`"),
-    (fs.RobustMax(num_classes=4), 4, np.array([0, 1, 4, 1, 0]), "`Y`"),
+    (fs.likelihoods.RobustMax(num_classes=4), 4, np.array([0, 1, 4, 1, 0]), "`Y`"),
     (fs.Poisson(), None, np.array([0, 1, -4, 1, 0]), "`Y`"),
     (fs.Softmax(num_classes=4), 2, np.zeros(5, int),
      r"leading axes \(2,\).*4 classes needs \(4,\)"),
-    (fs.RobustMax(num_classes=4), 4, np.zeros((5, 4), int), "one integer label per row"),
+    (fs.likelihoods.RobustMax(num_classes=4), 4, np.zeros((5, 4), int),
+        "one integer label per row"),
 ]  # fmt: skip
 
 
@@ -150,7 +151,7 @@ def test_bad_labels_are_refused(rng, likelihood, P, labels, message):
 
 
 def test_float16_alone_is_refused(rng):
-    half = fs.tree_map(lambda a: np.asarray(a, np.float16)[()], good(rng))
+    half = fs.records.tree_map(lambda a: np.asarray(a, np.float16)[()], good(rng))
     with pytest.raises(
         TypeError, match="`covariance.variance` must be float64 or float32.*got float16"
     ):
@@ -192,8 +193,8 @@ def test_empty_data_are_refused(rng):
     with pytest.raises(ValueError, match=r"`noise_variance` has shape \(2,\); give one number"):
         fs.collapsed_bound(fs.SGPR(fs.RBF(), X, np.ones(2)), X, np.zeros((5, 2)))
     m = good(rng)
-    empty = fs.Blocks(np.eye(3), np.zeros((3, 0)), np.zeros(0))
-    value, _ = fs.elbo_and_grad_from_blocks(
+    empty = fs.records.Blocks(np.eye(3), np.zeros((3, 0)), np.zeros(0))
+    value, _ = fs.bounds.elbo_and_grad_from_blocks(
         empty, m.posterior, m.likelihood, Y[:0], num_data=7, jitter=0.0
     )
     # only the KL term
@@ -202,7 +203,7 @@ def test_empty_data_are_refused(rng):
 
 def test_nan_inside_a_factor_is_found_from_the_value(rng):
     m = good(rng)
-    hidden = fs.replace_at(
+    hidden = fs.records.replace_at(
         m, "posterior.scale_tril", np.array([[1.0, 0, 0], [0, 1, 0], [0, np.nan, 1]])
     )
     for call in (
@@ -216,23 +217,23 @@ def test_nan_inside_a_factor_is_found_from_the_value(rng):
             call()
     blocks = m.covariance.blocks(m.inducing, X)
     with pytest.raises(ValueError, match="`posterior.scale_tril` contains nan"):
-        fs.elbo_and_grad_from_blocks(blocks, hidden.posterior, m.likelihood, Y)
+        fs.bounds.elbo_and_grad_from_blocks(blocks, hidden.posterior, m.likelihood, Y)
 
 
 def test_bad_settings_are_refused(rng):
     with pytest.raises(ValueError, match="StudentT: `df` must be positive and finite, got -1"):
         fs.elbo(good(rng, fs.StudentT(1.0, df=-1)), X, Y)
     with pytest.raises(ValueError, match="RobustMax: `epsilon` must be between 0 and 1, got 2"):
-        fs.predict_y(good(rng, fs.RobustMax(num_classes=4, epsilon=2), P=4), X)
+        fs.predict_y(good(rng, fs.likelihoods.RobustMax(num_classes=4, epsilon=2), P=4), X)
 
 
 def test_nan_out_of_a_finite_model_is_an_error(rng):
     """Squares that overflow on both sides of a difference."""
-    model = fs.replace_at(relaxed(rng), "posterior.inverse_tril", 1e200 * np.eye(3))
+    model = fs.records.replace_at(relaxed(rng), "posterior.inverse_tril", 1e200 * np.eye(3))
     calls = [
         lambda: fs.elbo(model, X, Y),
         lambda: fs.elbo_and_grad(model, X, Y),
-        lambda: fs.kl_term_and_grad(model),
+        lambda: fs.bounds.kl_term_and_grad(model),
         lambda: fs.collapsed_bound(fs.SGPR(fs.RBF(), X[:3], 0.1), X, 1e200 * Y),
     ]
     for call in calls:
@@ -242,13 +243,13 @@ def test_nan_out_of_a_finite_model_is_an_error(rng):
         ):
             call()
     assert np.isfinite(
-        fs.elbo(fs.replace_at(model, "posterior.inverse_tril", 1e20 * np.eye(3)), X, Y)
+        fs.elbo(fs.records.replace_at(model, "posterior.inverse_tril", 1e20 * np.eye(3)), X, Y)
     )
 
 
 def test_infinity_is_a_value(rng):
     """A line search needs it."""
-    model = fs.replace_at(good(rng, fs.Poisson()), "posterior.mean", np.full(3, 1e4))
+    model = fs.records.replace_at(good(rng, fs.Poisson()), "posterior.mean", np.full(3, 1e4))
     with np.errstate(over="ignore"):
         assert fs.elbo(model, X, np.ones(5)) == -np.inf
 
@@ -301,8 +302,8 @@ def test_an_overflow_names_what_can_have_caused_it(rng):
     data, size = "targets or inputs on a wild scale (standardise them)", "a step size"
     model = good(rng)
     assert check.divergence.most_extreme(model) is None
-    far = fs.replace_at(model, "posterior.mean", np.array([0.0, -2e200, 3.0]))
-    small = fs.replace_at(far, "covariance.variance", 1e-250)
+    far = fs.records.replace_at(model, "posterior.mean", np.array([0.0, -2e200, 3.0]))
+    small = fs.records.replace_at(far, "covariance.variance", 1e-250)
     for given, path, number in (
         (far, "posterior.mean", "2e+200"),
         (small, "covariance.variance", "1e-250"),

@@ -11,27 +11,27 @@ def test_blocks_are_checked(rng):
     m = good(rng)
     k = np.eye(3)
     for blocks in (
-        fs.Blocks(k, np.ones((2, 5)), np.ones(5)),
-        fs.Blocks(k, np.ones((3, 5)), np.ones(4)),
-        fs.Blocks(k, Y, Y),
+        fs.records.Blocks(k, np.ones((2, 5)), np.ones(5)),
+        fs.records.Blocks(k, np.ones((3, 5)), np.ones(4)),
+        fs.records.Blocks(k, Y, Y),
     ):
         with pytest.raises(ValueError, match="`blocks` must hold Kuu"):
-            fs.elbo_and_grad_from_blocks(blocks, m.posterior, m.likelihood, Y)
+            fs.bounds.elbo_and_grad_from_blocks(blocks, m.posterior, m.likelihood, Y)
     blocks = m.covariance.blocks(m.inducing, X)
     with pytest.raises(ValueError, match="`num_data` is 4, smaller than the batch of 5"):
-        fs.elbo_and_grad_from_blocks(blocks, m.posterior, m.likelihood, Y, num_data=4)
+        fs.bounds.elbo_and_grad_from_blocks(blocks, m.posterior, m.likelihood, Y, num_data=4)
     with pytest.raises(ValueError, match="`Y` must have one row for each of the 5 rows"):
-        fs.elbo_and_grad_from_blocks(blocks, m.posterior, m.likelihood, Y[:4])
+        fs.bounds.elbo_and_grad_from_blocks(blocks, m.posterior, m.likelihood, Y[:4])
     with pytest.raises(ValueError, match="`blocks.Kuf` contains nan"):
-        fs.elbo_and_grad_from_blocks(
-            fs.Blocks(k, np.full((3, 5), np.nan), np.ones(5)), m.posterior, m.likelihood, Y
+        fs.bounds.elbo_and_grad_from_blocks(
+            fs.records.Blocks(k, np.full((3, 5), np.nan), np.ones(5)), m.posterior, m.likelihood, Y
         )
 
 
 def test_blocks_of_predictions_are_checked(rng):
     m = good(rng)
     q, whole = m.posterior, m.covariance.blocks(m.inducing, X, full_cov=True)
-    mean, cov = fs.predict_from_blocks(whole, q, full_cov=True)
+    mean, cov = fs.bounds.predict_from_blocks(whole, q, full_cov=True)
     assert mean.shape == (5,) and cov.shape == (5, 5)
     for changes, error, message in (
         (
@@ -51,18 +51,21 @@ def test_blocks_of_predictions_are_checked(rng):
         ({"Kuu": np.zeros((3, 3))}, fs.NotPositiveDefinite, "pivot 0 with jitter 0 in float64"),
     ):
         with pytest.raises(error, match=message):
-            fs.predict_from_blocks(fs.replace(whole, **changes), q, full_cov=True, jitter=0.0)
+            fs.bounds.predict_from_blocks(
+                fs.replace(whole, **changes), q, full_cov=True, jitter=0.0
+            )
     np.testing.assert_allclose(
-        fs.predict_from_blocks(fs.replace(whole, Kff=None), q)[0], mean, rtol=1e-12
+        fs.bounds.predict_from_blocks(fs.replace(whole, Kff=None), q)[0], mean, rtol=1e-12
     )
     with pytest.raises(TypeError, match="`full_cov` must be True or False, got 'yes'"):
-        fs.predict_from_blocks(whole, q, full_cov="yes")
+        fs.bounds.predict_from_blocks(whole, q, full_cov="yes")
     for call in (
-        fs.predict_from_blocks,
-        lambda *a: fs.elbo_and_grad_from_blocks(*a, m.likelihood, Y),
+        fs.bounds.predict_from_blocks,
+        lambda *a: fs.bounds.elbo_and_grad_from_blocks(*a, m.likelihood, Y),
     ):
         with pytest.raises(
-            TypeError, match=r"`blocks` must be fastsvgp.Blocks\(Kuu, Kuf, kff\), got ndarray"
+            TypeError,
+            match=r"`blocks` must be fastsvgp.records.Blocks\(Kuu, Kuf, kff\), got ndarray",
         ):
             call(np.eye(3), q)
         with pytest.raises(
@@ -73,4 +76,4 @@ def test_blocks_of_predictions_are_checked(rng):
             call(whole, fs.Whitened(np.zeros(4), np.eye(4)))
     hidden = fs.Whitened(q.mean, q.scale_tril + np.tril(np.full((3, 3), np.nan), -1))
     with pytest.raises(ValueError, match="`posterior.scale_tril` contains nan"):
-        fs.predict_from_blocks(whole, hidden)
+        fs.bounds.predict_from_blocks(whole, hidden)

@@ -57,15 +57,15 @@ def test_near_zero_pivots_are_refused_without_jitter(rng, posterior, dtype):
     assert raised == 120 and passed > 5
 
 
-@fs.record
+@fs.records.record
 class Beacons:
     """Inducing inputs of ``Lighthouse``."""
 
-    where: np.ndarray = fs.leaf()
-    width: np.ndarray = fs.leaf("positive")
+    where: np.ndarray = fs.records.leaf()
+    width: np.ndarray = fs.records.leaf("positive")
 
 
-@fs.record
+@fs.records.record
 class Lighthouse(fs.RBF):
     """A covariance that takes ``Beacons`` and defines its own blocks."""
 
@@ -88,7 +88,7 @@ class Lighthouse(fs.RBF):
 
 def test_inducing_inputs_and_covariances_that_do_not_fit(rng):
     m, beacons = good(rng), Beacons(np.ones((3, 2)), 1.0)
-    pair = fs.InducingPair(m.inducing[:2], m.inducing[2:])
+    pair = fs.posteriors.InducingPair(m.inducing[:2], m.inducing[2:])
     lighthouse = Lighthouse(1.0, np.ones(2))
     assert fs.predict_f(fs.replace(m, covariance=lighthouse, inducing=beacons), X)[0].shape == (5,)
     for covariance, inducing, message in (
@@ -96,7 +96,7 @@ def test_inducing_inputs_and_covariances_that_do_not_fit(rng):
          r"`inducing` must be an array \(M, D\), which a RBF covariance takes, got a Beacons"),
         (m.covariance, fs.Gaussian(0.1),
          r"`inducing` must be an array \(M, D\), which a RBF covariance takes, got a Gaussian"),
-        (m.covariance + fs.Constant(), beacons,
+        (m.covariance + fs.covariances.Constant(), beacons,
          "`inducing` must be an array .*, which a Sum covariance takes, got a Beacons"),
         (lighthouse, m.inducing,
          "`inducing` must be a Beacons, which a Lighthouse covariance takes, got an array"),
@@ -105,9 +105,9 @@ def test_inducing_inputs_and_covariances_that_do_not_fit(rng):
         (lighthouse + m.covariance, m.inducing,
          r"Sum.parts.0: a Lighthouse has inducing variables of its own \(it defines Kuu, "
          r"Kuf\), but Sum needs values of the function; use it alone"),
-        (fs.Product((m.covariance, lighthouse)), m.inducing,
+        (fs.covariances.Product((m.covariance, lighthouse)), m.inducing,
          "Product.parts.1: a Lighthouse has inducing variables of its own"),
-        (fs.Constant() + m.covariance * lighthouse, m.inducing,
+        (fs.covariances.Constant() + m.covariance * lighthouse, m.inducing,
          "Product.parts.1: a Lighthouse has inducing variables of its"),
         (m.covariance, pair,
          "`inducing` is a record InducingPair of 2 sets of inducing inputs, and "
@@ -121,7 +121,7 @@ def test_inducing_inputs_and_covariances_that_do_not_fit(rng):
             (fs.elbo, model, X, Y),
             (fs.natural_step, model, X, Y),
             (fs.predict_f, model, X),
-            (fs.kl_term_and_grad, model),
+            (fs.bounds.kl_term_and_grad, model),
         ]
         for function, *arguments in (
             *calls,
@@ -136,7 +136,7 @@ def test_inducing_inputs_and_covariances_that_do_not_fit(rng):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_two_sets_for_a_posterior_of_one(rng, name):
-    pair = fs.InducingPair(rng.standard_normal((3, 2)), rng.standard_normal((2, 2)))
+    pair = fs.posteriors.InducingPair(rng.standard_normal((3, 2)), rng.standard_normal((2, 2)))
     q = ROWS[name].make(rng, np.eye(5))
     message = (
         "`inducing` is a record InducingPair of 2 sets of inducing inputs, and a"
@@ -147,7 +147,7 @@ def test_two_sets_for_a_posterior_of_one(rng, name):
 
 
 ARD = fs.RBF(1.0, np.ones(2))
-LAYER = fs.Layer(ARD, np.ones((3, 1)), fs.Whitened(np.zeros(3), np.eye(3)))
+LAYER = fs.layers.Layer(ARD, np.ones((3, 1)), fs.Whitened(np.zeros(3), np.eye(3)))
 PARTS = {  # a model with too few columns of inducing inputs, and their path
     "SVGP": (fs.SVGP(ARD, LAYER.inducing, LAYER.posterior, fs.Gaussian(0.1)), "inducing"),
     "MultiGP": (fs.MultiGP((LAYER,), fs.Gaussian(0.1)), "latents.0.inducing"),
@@ -157,12 +157,16 @@ PARTS = {  # a model with too few columns of inducing inputs, and their path
     ),
     "DeepGP": (fs.DeepGP((LAYER,), fs.Gaussian(0.1)), "layers.0.inducing"),
     "ParallelLayers": (
-        fs.DeepGP((fs.ParallelLayers((LAYER,)),), fs.Gaussian(0.1)),
+        fs.DeepGP((fs.layers.ParallelLayers((LAYER,)),), fs.Gaussian(0.1)),
         "layers.0.latents.0.inducing",
     ),
     "ParallelLayers, shared": (
         fs.DeepGP(
-            (fs.ParallelLayers((fs.replace(LAYER, inducing=None),), inducing=LAYER.inducing),),
+            (
+                fs.layers.ParallelLayers(
+                    (fs.replace(LAYER, inducing=None),), inducing=LAYER.inducing
+                ),
+            ),
             fs.Gaussian(0.1),
         ),
         "layers.0.inducing",

@@ -12,7 +12,7 @@ N, M = 24, 5
 
 def svgp(rng, likelihood=None, P=()):
     covariance, Z = fs.RBF(1.2, 0.9), np.linspace(-2, 2, M)[:, None]
-    q = fs.at_prior(fs.Whitened, covariance, Z, *P)
+    q = fs.posteriors.at_prior(fs.Whitened, covariance, Z, *P)
     return fs.SVGP(
         covariance,
         Z,
@@ -33,15 +33,23 @@ def qsgp(rng):
 
 
 def sites(kind, rng):
-    both = fs.Sites(rng.standard_normal(N), rng.uniform(0.5, 2, N))
+    both = fs.sites.Sites(rng.standard_normal(N), rng.uniform(0.5, 2, N))
     covariance, Z = fs.RBF(1.2, 0.9), np.linspace(-2, 2, M)[:, None]
-    return kind(covariance, *((Z,) if kind is fs.SiteSVGP else ()), both, fs.BernoulliLogit())
+    return kind(
+        covariance,
+        *((Z,) if kind is fs.sites.SiteSVGP else ()),
+        both,
+        fs.likelihoods.BernoulliLogit(),
+    )
 
 
 def deep(rng):
     Z = np.linspace(-1, 1, M)[:, None]
     return fs.DeepGP(
-        tuple(fs.Layer(fs.RBF(), Z, fs.at_prior(fs.Whitened, fs.RBF(), Z, P)) for P in (1, None)),
+        tuple(
+            fs.layers.Layer(fs.RBF(), Z, fs.posteriors.at_prior(fs.Whitened, fs.RBF(), Z, P))
+            for P in (1, None)
+        ),
         fs.Gaussian(0.3),
     )
 
@@ -56,19 +64,21 @@ OF_SVGP = {
     "elbo": fs.elbo,
     "elbo_and_grad": fs.elbo_and_grad,
     "scaled": lambda m, X, Y: fs.elbo_and_grad(m, X, Y, num_data=100, inputs=True),
-    "data_term": fs.data_term_and_grad,
+    "data_term": fs.bounds.data_term_and_grad,
     "natural_step": lambda m, X, Y: fs.natural_step(m, X, Y)[0],
     "monotone": lambda m, X, Y: fs.natural_step(m, X, Y, monotone=True)[0],
-    "step_and_grad": lambda m, X, Y: fs.natural_step_and_grad(m, X, Y)[::2],
-    "natural_steps": lambda m, X, Y: fs.natural_steps(m, X, Y, steps=2)[0],
-    "on rows": lambda m, X, Y: fs.natural_steps(m, X, Y, rows=[np.arange(5), np.arange(9, 20)])[0],
+    "step_and_grad": lambda m, X, Y: fs.optim.natural_step_and_grad(m, X, Y)[::2],
+    "natural_steps": lambda m, X, Y: fs.sites.natural_steps(m, X, Y, steps=2)[0],
+    "on rows": lambda m, X, Y: fs.sites.natural_steps(
+        m, X, Y, rows=[np.arange(5), np.arange(9, 20)]
+    )[0],
     "fit": lambda m, X, Y: fs.fit(m, X, Y, steps=3, batch_size=7, rng=0)[0],
     "fit at once": lambda m, X, Y: fs.fit(m, X, Y, steps=2, natural_step_size=0.5)[0],
     "em": lambda m, X, Y: fs.em(
-        fs.convert(m, fs.AbsorbedDualSites), X, Y, rounds=1, m_iterations=2
+        fs.posteriors.convert(m, fs.posteriors.AbsorbedDualSites), X, Y, rounds=1, m_iterations=2
     )[0],
     "log density": fs.predict_log_density,
-    "dual_parameters": fs.dual_parameters,
+    "dual_parameters": fs.sites.dual_parameters,
 }
 
 
@@ -82,7 +92,7 @@ def test_a_column_of_targets(rng, name):
 
 def test_a_column_in_single_precision(rng):
     model, (X, Y) = svgp(rng), data(rng)
-    model = fs.tree_map(lambda leaf: np.asarray(leaf, np.float32)[()], model)
+    model = fs.records.tree_map(lambda leaf: np.asarray(leaf, np.float32)[()], model)
     value, grad = fs.elbo_and_grad(model, X.astype(np.float32), Y.astype(np.float32)[:, None])
     assert grad.posterior.mean.dtype == np.float32
     same((value, grad), fs.elbo_and_grad(model, X.astype(np.float32), Y.astype(np.float32)))
@@ -95,7 +105,7 @@ def test_predictions_have_the_shape_of_the_posterior(rng):
     assert fs.predict_log_density(trained, X, Y[:, None]).shape == (N,)
     assert (
         fs.predict_cdf(trained, X, Y[:, None]).shape
-        == fs.leave_one_out(trained, X, Y[:, None]).shape
+        == fs.sites.leave_one_out(trained, X, Y[:, None]).shape
         == (N,)
     )
     same(fs.predict_cdf(trained, X, Y[:, None]), fs.predict_cdf(trained, X, Y))
@@ -104,7 +114,9 @@ def test_predictions_have_the_shape_of_the_posterior(rng):
 def test_a_posterior_with_an_axis_keeps_it(rng):
     model, (X, Y) = svgp(rng, P=(1,)), data(rng)
     assert fs.predict_y(model, X)[0].shape == (N, 1) == fs.predict_cdf(model, X, Y[:, None]).shape
-    without = fs.replace(model, posterior=fs.tree_map(lambda field: field[0], model.posterior))
+    without = fs.replace(
+        model, posterior=fs.records.tree_map(lambda field: field[0], model.posterior)
+    )
     np.testing.assert_allclose(
         fs.elbo(model, X, Y[:, None]), fs.elbo(without, X, Y[:, None]), rtol=1e-12
     )
@@ -121,7 +133,7 @@ def test_a_posterior_with_an_axis_keeps_it(rng):
     [
         (fs.BernoulliProbit(), ()),
         (fs.Poisson(), ()),
-        (fs.RobustMax(num_classes=3), (3,)),
+        (fs.likelihoods.RobustMax(num_classes=3), (3,)),
         (fs.Softmax(num_classes=3), (3,)),
     ],
     ids=lambda x: type(x).__name__,
@@ -199,7 +211,7 @@ def test_from_files(rng, tmp_path):
         np.save(tmp_path / f"{name}.npy", array)
 
     def files(name):
-        return fs.row_files([tmp_path / f"{name}0.npy", tmp_path / f"{name}1.npy"])
+        return fs.records.row_files([tmp_path / f"{name}0.npy", tmp_path / f"{name}1.npy"])
 
     def mapped(name):
         return np.load(tmp_path / f"{name}.npy", mmap_mode="r")
@@ -207,19 +219,19 @@ def test_from_files(rng, tmp_path):
     for read in (files, mapped):
         for call in (
             lambda X, Y: fs.fit(model, X, Y, steps=3, batch_size=7, rng=0)[0],
-            lambda X, Y: fs.natural_steps(model, X, Y, rows=[np.arange(6)])[0],
+            lambda X, Y: fs.sites.natural_steps(model, X, Y, rows=[np.arange(6)])[0],
         ):
             same(call(read("X"), read("column")), call(read("X"), read("Y")))
 
 
 OTHERS = {
-    "weight_bound": (qsgp, fs.weight_bound),
-    "weight_bound_and_grad": (qsgp, fs.weight_bound_and_grad),
-    "optimal_weights": (qsgp, lambda m, X, Y: fs.optimal_weights(m, X, Y)[0]),
+    "bound": (qsgp, fs.qsgp.bound),
+    "bound_and_grad": (qsgp, fs.qsgp.bound_and_grad),
+    "optimal_weights": (qsgp, lambda m, X, Y: fs.qsgp.optimal_weights(m, X, Y)[0]),
     "sampled": (
         qsgp,
-        lambda m, X, Y: fs.sampled_bound_and_grad(
-            m, X, Y, fs.draw_basis_sample(m.basis, 4, pair=True, rng=0)
+        lambda m, X, Y: fs.qsgp.sampled_bound_and_grad(
+            m, X, Y, fs.qsgp.draw_basis_sample(m.basis, 4, pair=True, rng=0)
         )[0],
     ),
     "fit of weights": (qsgp, lambda m, X, Y: fs.fit(m, X, Y, steps=2, basis_size=4, rng=0)[0]),
@@ -231,19 +243,19 @@ OTHERS = {
     "deep density": (deep, lambda m, X, Y: fs.predict_log_density(m, X, Y, rng=0)),
 }
 OF_SITES = {
-    "bound": fs.site_bound,
-    "terms": fs.site_bound_terms,
-    "gradient": fs.site_bound_and_grad,
+    "bound": fs.sites.bound,
+    "terms": fs.sites.bound_terms,
+    "gradient": fs.sites.bound_and_grad,
     "step": lambda m, X, Y: fs.natural_step(m, X, Y)[0],
-    "steps": lambda m, X, Y: fs.natural_steps(m, X, Y, steps=2)[0],
+    "steps": lambda m, X, Y: fs.sites.natural_steps(m, X, Y, steps=2)[0],
     "em": lambda m, X, Y: fs.em(m, X, Y, rounds=1, m_iterations=2)[0],
 }
 
 
-@pytest.mark.parametrize("kind", [fs.VGP, fs.SiteSVGP])
+@pytest.mark.parametrize("kind", [fs.sites.VGP, fs.sites.SiteSVGP])
 @pytest.mark.parametrize("name", OF_SITES)
 def test_models_with_sites(rng, kind, name):
-    model, (X, Y) = sites(kind, rng), data(rng, fs.BernoulliLogit())
+    model, (X, Y) = sites(kind, rng), data(rng, fs.likelihoods.BernoulliLogit())
     same(OF_SITES[name](model, X, Y[:, None]), OF_SITES[name](model, X, Y))
     with pytest.raises(ValueError, match="`Y` "):
         OF_SITES[name](model, X, np.stack([Y, Y], 1))
@@ -261,22 +273,25 @@ def test_other_kinds_of_model(rng, name):
 def test_on_blocks_and_features(rng):
     model, (X, Y) = svgp(rng), data(rng)
     blocks = model.covariance.blocks(model.inducing, X)
-    due = fs.elbo_and_grad_from_blocks(
+    due = fs.bounds.elbo_and_grad_from_blocks(
         blocks, model.posterior, model.likelihood, Y, weights=np.full(N, 2.0)
     )
     for w in (np.full(N, 2.0), np.full((N, 1), 2.0)):
         same(
-            fs.elbo_and_grad_from_blocks(
+            fs.bounds.elbo_and_grad_from_blocks(
                 blocks, model.posterior, model.likelihood, Y[:, None], weights=w
             ),
             due,
         )
-    Phi, q = np.cos(X * np.arange(1, 6)), fs.ChevronWeights(np.zeros(5), np.eye(5, 1), np.ones(4))
-    sample, given = fs.BasisSample(np.arange(5), np.arange(5)), {"precision": np.ones(5)}
+    Phi, q = (
+        np.cos(X * np.arange(1, 6)),
+        fs.qsgp.ChevronWeights(np.zeros(5), np.eye(5, 1), np.ones(4)),
+    )
+    sample, given = fs.qsgp.BasisSample(np.arange(5), np.arange(5)), {"precision": np.ones(5)}
     due, found = (
-        fs.sampled_bound_and_grad_from_features(Phi, Phi, q, model.likelihood, y, sample, **given)[
-            :2
-        ]
+        fs.qsgp.sampled_bound_and_grad_from_features(
+            Phi, Phi, q, model.likelihood, y, sample, **given
+        )[:2]
         for y in (Y, Y[:, None])
     )
     assert found[0] == due[0]
@@ -284,7 +299,7 @@ def test_on_blocks_and_features(rng):
 
 
 @pytest.mark.parametrize(
-    "bound", [fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.tighter_bound]
+    "bound", [fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.bounds.tighter_bound]
 )
 def test_collapsed_bounds(rng, bound):
     """There is no posterior here: a column is one output, with an axis in the results."""

@@ -26,7 +26,10 @@ def problems():
     for M, B, posterior in ((65, 1500, fs.Whitened), (90, 1100, fs.Marginal)):
         q = posterior(mean=rng.standard_normal(M), scale_tril=np.eye(M))
         model = fs.SVGP(
-            fs.RBF(1.3, np.full(4, 2.0)), rng.standard_normal((M, 4)), q, fs.BernoulliLogit()
+            fs.RBF(1.3, np.full(4, 2.0)),
+            rng.standard_normal((M, 4)),
+            q,
+            fs.likelihoods.BernoulliLogit(),
         )
         found.append((model, rng.standard_normal((B, 4)), rng.integers(0, 2, B)))
     return found
@@ -34,7 +37,7 @@ def problems():
 
 def numbers(problem):
     value, grad = fs.elbo_and_grad(*problem, num_data=1e4)
-    return [value, *(bar for _, _, bar in fs.leaves(grad))]
+    return [value, *(bar for _, _, bar in fs.records.leaves(grad))]
 
 
 def assert_same(found, expected):
@@ -89,7 +92,7 @@ def lazy_problem(kind):
     variance = np.full(M, 0.5)
     if kind == "LikelihoodForm":
         posterior, place = (
-            fs.LikelihoodForm(rng.standard_normal(M), variance),
+            fs.posteriors.LikelihoodForm(rng.standard_normal(M), variance),
             (
                 likelihood_form.kernels,
                 "tril_gram",
@@ -97,7 +100,7 @@ def lazy_problem(kind):
         )
     else:
         K = fs.RBF().matrix(Z) + (0.5 + 1e-6) * np.eye(M)
-        posterior = fs.Relaxed(
+        posterior = fs.posteriors.Relaxed(
             rng.standard_normal(M), variance, np.linalg.cholesky(np.linalg.inv(K))
         )
         place = relaxed_pass, "congruence_diagonal"

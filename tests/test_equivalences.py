@@ -45,7 +45,7 @@ def test_elbo_is_its_definition_for_both_posteriors(name, rng):
 
 
 LIKELIHOODS = {
-    "bernoulli_logit": (fs.BernoulliLogit(num_nodes=20),
+    "bernoulli_logit": (fs.likelihoods.BernoulliLogit(num_nodes=20),
                         lambda y: lambda f: special.log_expit((2 * y - 1) * f), 20),
     "bernoulli_probit": (fs.BernoulliProbit(num_nodes=20),
                          lambda y: lambda f: special.log_ndtr((2 * y - 1) * f), 20),
@@ -210,7 +210,7 @@ def test_sum_over_shards_is_the_whole(posterior, outputs, rng):
     value, grad = fs.elbo_and_grad(model, p.X, p.y, num_data=N_total, jitter=JITTER, **random)
     shards = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
     data = [
-        fs.data_term_and_grad(
+        fs.bounds.data_term_and_grad(
             model,
             p.X[s],
             p.y[s],
@@ -220,7 +220,7 @@ def test_sum_over_shards_is_the_whole(posterior, outputs, rng):
         )
         for s in shards
     ]
-    kl, kl_grad = fs.kl_term_and_grad(model, jitter=JITTER, **random)
+    kl, kl_grad = fs.bounds.kl_term_and_grad(model, jitter=JITTER, **random)
     close(sum(v for v, _ in data) - kl, value)
     total = add([g for _, g in data])
     assert_records_close(tree_map(np.subtract, total, kl_grad), grad)
@@ -288,9 +288,9 @@ def test_a_mean_function_shifts_targets_and_predictions(mean, posterior, rng):
     p = problem(rng, "matern52")
     weights, bias = np.array([0.7, -1.1]), 0.4
     mean, shift = {
-        "zero": (fs.ZeroMean(), lambda X: np.zeros(len(X))),
-        "constant": (fs.ConstantMean(1.7), lambda X: np.full(len(X), 1.7)),
-        "linear": (fs.LinearMean(weights, bias), lambda X: X @ weights + bias),
+        "zero": (fs.means.ZeroMean(), lambda X: np.zeros(len(X))),
+        "constant": (fs.means.ConstantMean(1.7), lambda X: np.full(len(X), 1.7)),
+        "linear": (fs.means.LinearMean(weights, bias), lambda X: X @ weights + bias),
     }[mean]
     plain, random = in_model(rng, posterior, p.svgp(), jitter=JITTER)
     moved = replace(plain, mean=mean)

@@ -135,7 +135,7 @@ def test_the_steps_of_the_likelihood_form(bench, rng):
     model = fs.SVGP(
         fs.RBF(p["variance"], p["lengthscales"]),
         p["Z"],
-        fs.LikelihoodForm(p["mean"], variance),
+        fs.posteriors.LikelihoodForm(p["mean"], variance),
         fs.Gaussian(p["noise"]),
     )
     found = fs.elbo_and_grad(model, p["X"], p["y"], num_data=140.0, jitter=1e-6)

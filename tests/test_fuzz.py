@@ -29,59 +29,79 @@ def cases():
     X, Y, Z = rng.standard_normal((N, D)), rng.standard_normal(N), rng.standard_normal((M, D))
     q = fs.Whitened(np.zeros(M), np.eye(M))
     model = fs.SVGP(fs.RBF(1.0, np.ones(D)), Z, q, fs.Gaussian(0.1))
-    relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
+    relaxed = fs.replace(model, posterior=fs.posteriors.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
     sgpr = fs.SGPR(model.covariance, Z, 0.1)
     blocks = model.covariance.blocks(Z, X)
-    pair = fs.InducingPair(Z, rng.standard_normal((3, D)))
+    pair = fs.posteriors.InducingPair(Z, rng.standard_normal((3, D)))
     two = fs.replace(
         model,
         inducing=pair,
-        posterior=fs.Orthogonal(np.zeros(M), np.eye(M), np.zeros(3), np.eye(3)),
+        posterior=fs.posteriors.Orthogonal(np.zeros(M), np.eye(M), np.zeros(3), np.eye(3)),
     )
-    wide = fs.replace(two, posterior=fs.DecoupledWeights(np.zeros(M), np.eye(M), np.ones(3)))
-    hidden = fs.Layer(
-        model.covariance, Z, fs.LikelihoodForm(np.zeros((D, M)), np.ones(M)), fs.IdentityMean()
+    wide = fs.replace(
+        two, posterior=fs.posteriors.DecoupledWeights(np.zeros(M), np.eye(M), np.ones(3))
     )
-    deep = fs.DeepGP((hidden, fs.Layer(model.covariance, Z, q)), model.likelihood)
+    hidden = fs.layers.Layer(
+        model.covariance,
+        Z,
+        fs.posteriors.LikelihoodForm(np.zeros((D, M)), np.ones(M)),
+        fs.means.IdentityMean(),
+    )
+    deep = fs.DeepGP((hidden, fs.layers.Layer(model.covariance, Z, q)), model.likelihood)
     draws = (rng.standard_normal((2, N, D)),)
-    sites = fs.SiteSVGP(model.covariance, Z, fs.Sites(np.ones(N), np.ones(N)), model.likelihood)
-    full = fs.VGP(model.covariance, sites.sites, model.likelihood)
-    orthogonal = fs.OrthogonalSGPR(model.covariance, pair, 0.1, np.zeros(3), np.eye(3))
-    convolutional = fs.Convolutional(
+    sites = fs.sites.SiteSVGP(
+        model.covariance, Z, fs.sites.Sites(np.ones(N), np.ones(N)), model.likelihood
+    )
+    full = fs.sites.VGP(model.covariance, sites.sites, model.likelihood)
+    orthogonal = fs.bounds.OrthogonalSGPR(model.covariance, pair, 0.1, np.zeros(3), np.eye(3))
+    convolutional = fs.covariances.Convolutional(
         model.covariance, 0.5, fs.Linear(), image_shape=(3, 2), patch_shape=(1, 2)
     )
     images, of_images = (
         rng.standard_normal((N, 6)),
         fs.replace(model, covariance=convolutional, inducing=np.hstack([Z, Z])),
     )
-    chevron = fs.ChevronWeights(np.zeros(M), np.eye(M, 1), np.ones(M - 1))
-    weights = fs.QSGP(fs.RelevanceBasis(model.covariance, Z, np.ones(M)), chevron, model.likelihood)
-    features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, num_features=M, seed=1))
-    sample = fs.BasisSample(np.arange(2), np.arange(2), weight_i=1.5)
-    own = fs.replace(weights, basis=fs.InducingBasis(model.covariance, Z))
-    kriged, paired = fs.kriged_control(features, X), fs.paired_control(weights, X, "running")
-    chevron_change = fs.ChevronWeights(fs.SparseRows(np.arange(2), np.ones(2)), None, None)
+    chevron = fs.qsgp.ChevronWeights(np.zeros(M), np.eye(M, 1), np.ones(M - 1))
+    weights = fs.QSGP(
+        fs.qsgp.RelevanceBasis(model.covariance, Z, np.ones(M)), chevron, model.likelihood
+    )
+    features = fs.replace(
+        weights, basis=fs.qsgp.RandomFourier(model.covariance, num_features=M, seed=1)
+    )
+    sample = fs.qsgp.BasisSample(np.arange(2), np.arange(2), weight_i=1.5)
+    own = fs.replace(weights, basis=fs.qsgp.InducingBasis(model.covariance, Z))
+    kriged, paired = (
+        fs.qsgp.kriging_control_variate(features, X),
+        fs.qsgp.paired_control_variate(weights, X, "running"),
+    )
+    chevron_change = fs.qsgp.ChevronWeights(
+        fs.qsgp.SparseRows(np.arange(2), np.ones(2)), None, None
+    )
     shared = dict(model=model, X=X, Y=Y, jitter=1e-6, rng=0)
     bound = dict(shared, num_data=20.0)
     sums = dict(bound, model=relaxed, probes=2)
     A, L = np.eye(M) + 0.1, np.eye(M)
-    on_patches = fs.ConvolutionalLayer(
+    on_patches = fs.layers.ConvolutionalLayer(
         fs.RBF(1.0, np.ones(4)), rng.standard_normal((M, 4)),
         fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2)),
         image_shape=(3, 3), patch_shape=(2, 2),
     )  # fmt: skip
     maps = fs.DeepGP(
-        (on_patches, fs.Layer(model.covariance, rng.standard_normal((M, 8)), q)), model.likelihood
+        (on_patches, fs.layers.Layer(model.covariance, rng.standard_normal((M, 8)), q)),
+        model.likelihood,
     )
-    maps = fs.replace_at(maps, "layers.1.covariance.lengthscales", 1.0)
+    maps = fs.records.replace_at(maps, "layers.1.covariance.lengthscales", 1.0)
     several = fs.MultiGP(
-        (fs.Layer(model.covariance, Z, q), fs.Layer(model.covariance, None, q)), model.likelihood,
-        rng.standard_normal((2, 2)), fs.ConstantMean(np.zeros(2)), Z + 1,
+        (fs.layers.Layer(model.covariance, Z, q), fs.layers.Layer(model.covariance, None, q)),
+            model.likelihood,
+        rng.standard_normal((2, 2)), fs.means.ConstantMean(np.zeros(2)), Z + 1,
     )  # fmt: skip
     noisy = fs.replace(
-        several, likelihood=fs.HeteroskedasticGaussian(), mixing=(np.ones((1, 1)), np.ones((1, 1)))
+        several,
+        likelihood=fs.likelihoods.HeteroskedasticGaussian(),
+        mixing=(np.ones((1, 1)), np.ones((1, 1))),
     )
-    side = fs.ParallelLayers(several.latents, several.mixing, several.mean, several.inducing)
+    side = fs.layers.ParallelLayers(several.latents, several.mixing, several.mean, several.inducing)
     beside = fs.DeepGP((side, deep.layers[1]), model.likelihood)
     pairs = dict(bound, model=several, Y=np.stack([Y, -Y], axis=1))
     drawing = dict(num_paths=9, num_features=8, frequencies="shared", rng=0, jitter=None)
@@ -101,11 +121,12 @@ def cases():
         "natural_step of several functions": (fs.natural_step,
                                               dict(pairs, step_size=0.3, monotone=True)),
         "natural_steps of several functions": (
-            fs.natural_steps, dict(pairs, rows=None, steps=2, step_size=0.3, monotone=False,
+            fs.sites.natural_steps, dict(pairs, rows=None, steps=2, step_size=0.3, monotone=False,
                                    tolerance=0.1),
         ),
         "natural_step_and_grad of several functions": (
-            fs.natural_step_and_grad, dict(pairs, step_size=0.3, wrt=("mixing",), monotone=False),
+            fs.optim.natural_step_and_grad, dict(pairs, step_size=0.3, wrt=("mixing",),
+                monotone=False),
         ),
         "predict_f of several functions": (
             fs.predict_f, dict(model=several, Xs=X, full_cov=False, full_output_cov=True,
@@ -119,24 +140,27 @@ def cases():
         "em of several functions": (
             fs.em, dict(model=several, X=X, Y=pairs["Y"], rounds=1, e_limit=1, m_iterations=1)),
         "multi_gp": (
-            fs.multi_gp, dict(X=X, Y=pairs["Y"], num_latents=2, M=M, likelihood=model.likelihood,
+            fs.layers.multi_gp, dict(X=X, Y=pairs["Y"], num_latents=2, M=M,
+                likelihood=model.likelihood,
                               covariance=fs.RBF, posterior=fs.Whitened, weights=None, rng=0)),
         "elbo": (fs.elbo, sums),
         "elbo_and_grad": (fs.elbo_and_grad, dict(sums, wrt=("covariance",), inputs=True)),
-        "data_term_and_grad": (fs.data_term_and_grad, dict(sums, wrt="inducing", inputs=False)),
-        "likelihood_direction": (fs.likelihood_direction,
+        "data_term_and_grad": (fs.bounds.data_term_and_grad, dict(sums, wrt="inducing",
+            inputs=False)),
+        "lsvgp_direction": (fs.bounds.lsvgp_direction,
                                  dict(bound, model=relaxed, wrt="posterior")),
-        "kl_term_and_grad": (fs.kl_term_and_grad,
+        "kl_term_and_grad": (fs.bounds.kl_term_and_grad,
                              dict(model=relaxed, jitter=1e-6, wrt=None, probes=2, rng=0)),
         "elbo_and_grad_from_blocks": (
-            fs.elbo_and_grad_from_blocks,
+            fs.bounds.elbo_and_grad_from_blocks,
             dict(blocks=blocks, posterior=q, likelihood=model.likelihood, Y=Y, num_data=None,
                  jitter=None, rng=None),
         ),
-        "predict_from_blocks": (fs.predict_from_blocks,
+        "predict_from_blocks": (fs.bounds.predict_from_blocks,
                                 dict(blocks=blocks, posterior=q, full_cov=False, jitter=None)),
         "natural_step": (fs.natural_step, dict(bound, step_size=0.3)),
-        "natural_update": (fs.natural_update, dict(posterior=q, posterior_bar=q, step_size=0.3)),
+        "natural_update": (fs.optim.natural_update, dict(posterior=q, posterior_bar=q,
+            step_size=0.3)),
         "elbo_and_grad of layers": (fs.elbo_and_grad,
                                     dict(bound, model=deep, wrt=("layers.1.covariance",),
                                          num_samples=2)),
@@ -151,12 +175,12 @@ def cases():
         "sample_f of layers": (fs.sample_f,
                                dict(model=deep, Xs=X, num_samples=2, rng=0, jitter=1e-6)),
         "deep_gp": (
-            fs.deep_gp,
+            fs.layers.deep_gp,
             dict(X=X, likelihood=model.likelihood, num_layers=2, M=M, width=1, covariance=fs.RBF,
                  posterior=fs.Whitened, rng=0),
         ),
-        "pca_mean": (fs.pca_mean, dict(X=X, P=1, rng=0, subset=9)),
-        "natural_step_and_grad": (fs.natural_step_and_grad,
+        "pca_mean": (fs.inducing.pca_mean, dict(X=X, P=1, rng=0, subset=9)),
+        "natural_step_and_grad": (fs.optim.natural_step_and_grad,
                                   dict(bound, step_size=0.3, wrt="inducing", monotone=True)),
         "collapsed_bound": (fs.collapsed_bound, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
         "collapsed_bound_and_grad": (fs.collapsed_bound_and_grad,
@@ -164,7 +188,7 @@ def cases():
         "optimal_svgp": (fs.optimal_svgp, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
         "predict_f": (fs.predict_f, dict(model=model, Xs=X, full_cov=False, jitter=None,
                                          chunk_size=3)),
-        "predict_f_and_vjp": (fs.predict_f_and_vjp, dict(model=model, Xs=X, jitter=None)),
+        "predict_f_and_vjp": (fs.bounds.predict_f_and_vjp, dict(model=model, Xs=X, jitter=None)),
         "predict_y": (fs.predict_y, dict(model=model, Xs=X, jitter=None, chunk_size=3)),
         "predict_log_density": (fs.predict_log_density,
                                 dict(model=model, Xs=X, Ys=Y, jitter=None, chunk_size=3)),
@@ -173,13 +197,13 @@ def cases():
                                  transform="log")),
         "elbo_and_grad of images": (fs.elbo_and_grad,
                                     dict(bound, model=of_images, X=images, inputs=True)),
-        "extract_patches": (fs.extract_patches,
+        "extract_patches": (fs.covariances.extract_patches,
                             dict(X=images, image_shape=(3, 2, 1), patch_shape=(2, 2), stride=1)),
-        "patch_inducing": (fs.patch_inducing,
+        "patches": (fs.inducing.patches,
                            dict(X=images, M=M, covariance=of_images.covariance, rng=0)),
-        "kmeans_inducing": (fs.kmeans_inducing, dict(X=X, M=M, rng=0, iterations=2, subset=9)),
-        "greedy_variance_inducing": (
-            fs.greedy_variance_inducing,
+        "kmeans": (fs.inducing.kmeans, dict(X=X, M=M, rng=0, iterations=2, subset=9)),
+        "greedy_variance": (
+            fs.inducing.greedy_variance,
             dict(X=X, M=M, covariance=model.covariance, rng=0, subset=9),
         ),
         "elbo_and_grad of two sets": (fs.elbo_and_grad,
@@ -187,9 +211,10 @@ def cases():
         "elbo_and_grad of weights": (fs.elbo_and_grad, dict(bound, model=wide, sampled=2)),
         "collapsed_bound_and_grad of two sets": (
             fs.collapsed_bound_and_grad, dict(sgpr=orthogonal, X=X, Y=Y, jitter=1e-6)),
-        "tighter_bound_and_grad": (fs.tighter_bound_and_grad,
+        "tighter_bound_and_grad": (fs.bounds.tighter_bound_and_grad,
                                    dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, max_rows=10, wrt=None)),
-        "convert": (fs.convert, dict(model=model, kind=fs.AbsorbedDualSites, jitter=None)),
+        "convert": (fs.posteriors.convert, dict(model=model,
+            kind=fs.posteriors.AbsorbedDualSites, jitter=None)),
         "em": (
             fs.em,
             dict(shared, rounds=1, e_limit=1, m_iterations=1, e_tolerance=0.1, step_size=0.5,
@@ -197,85 +222,93 @@ def cases():
                  tolerance=0.1, callback=None),
         ),
         "natural_steps": (
-            fs.natural_steps,
+            fs.sites.natural_steps,
             dict(bound, rows=None, steps=2, step_size=0.3, monotone=True, tolerance=0.1),
         ),
-        "site_bound_and_grad": (fs.site_bound_and_grad, dict(shared, model=sites, wrt=("sites",))),
-        "site_bound_and_grad of all data": (fs.site_bound_and_grad,
+        "bound_and_grad of sites": (
+            fs.sites.bound_and_grad, dict(shared, model=sites, wrt=("sites",)),
+        ),
+        "bound_and_grad of all data": (fs.sites.bound_and_grad,
                                             dict(shared, model=full, wrt=("covariance",))),
-        "site_bound_terms": (fs.site_bound_terms, dict(shared, model=sites)),
-        "site_bound_terms of all data": (fs.site_bound_terms, dict(shared, model=full)),
+        "bound_terms": (fs.sites.bound_terms, dict(shared, model=sites)),
+        "bound_terms of all data": (fs.sites.bound_terms, dict(shared, model=full)),
         "natural_steps of all data": (
-            fs.natural_steps, dict(shared, model=full, rows=None, steps=2, step_size=0.3,
+            fs.sites.natural_steps, dict(shared, model=full, rows=None, steps=2, step_size=0.3,
                                    monotone=True, tolerance=0.1),
         ),
-        "tied of all data": (fs.tied, dict(model=full, X=X, to=fs.Whitened, jitter=None)),
-        "tied": (fs.tied, dict(model=sites, X=X, to=fs.Marginal, jitter=None)),
+        "tied of all data": (fs.sites.tie_sites, dict(model=full, X=X, to=fs.Whitened,
+            jitter=None)),
+        "tied": (fs.sites.tie_sites, dict(model=sites, X=X, to=fs.Marginal, jitter=None)),
         "natural_step of sites": (fs.natural_step,
                                   dict(shared, model=sites, rows=[1, 3], step_size=0.5,
                                        monotone=False)),
-        "dual_parameters": (fs.dual_parameters, dict(shared)),
-        "leave_one_out": (fs.leave_one_out,
+        "dual_parameters": (fs.sites.dual_parameters, dict(shared)),
+        "leave_one_out": (fs.sites.leave_one_out,
                           dict(shared, model=fs.natural_step(model, X, Y, step_size=1.0)[0])),
         "elbo_and_grad of sites": (
             fs.elbo_and_grad, dict(bound,
-                model=fs.replace(model, posterior=fs.AbsorbedDualSites(np.ones(M), np.eye(M)))),
+                model=fs.replace(model, posterior=fs.posteriors.AbsorbedDualSites(np.ones(M),
+                    np.eye(M)))),
         ),
-        "to_joint": (fs.to_joint, dict(model=two, jitter=None)),
+        "joint_posterior": (fs.posteriors.joint_posterior, dict(model=two, jitter=None)),
         "at_prior": (
-            fs.at_prior, dict(kind=fs.Orthogonal, covariance=model.covariance, inducing=pair,
+            fs.posteriors.at_prior, dict(kind=fs.posteriors.Orthogonal,
+                covariance=model.covariance, inducing=pair,
                               outputs=None, jitter=None),
         ),
-        "weight_bound": (fs.weight_bound,
+        "bound": (fs.qsgp.bound,
                          dict(model=features, X=X, Y=Y, num_data=20.0, jitter=1e-6)),
-        "weight_bound_and_grad": (fs.weight_bound_and_grad,
+        "bound_and_grad": (fs.qsgp.bound_and_grad,
                                   dict(model=weights, X=X, Y=Y, num_data=20.0, wrt=("posterior",))),
         "sampled_bound_and_grad": (
-            fs.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample, num_data=20.0,
+            fs.qsgp.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample,
+                num_data=20.0,
                                             wrt=("basis",), tangent=None),
         ),
         "sampled_bound_and_grad of the paper": (
-            fs.sampled_bound_and_grad,
+            fs.qsgp.sampled_bound_and_grad,
             dict(model=features, X=X, Y=Y,
-                 sample=fs.BasisSample(np.arange(2), np.arange(2), np.arange(3)),
+                 sample=fs.qsgp.BasisSample(np.arange(2), np.arange(2), np.arange(3)),
                  wrt=("posterior",)),
         ),
         "sampled_bound_and_grad_from_features": (
-            fs.sampled_bound_and_grad_from_features,
+            fs.qsgp.sampled_bound_and_grad_from_features,
             dict(Phi_i=X, Phi_j=X, posterior=chevron, likelihood=model.likelihood, Y=Y,
                  sample=sample, precision=np.ones(M),
                  num_data=20.0, tangent=None),
         ),
         "sampled_bound_and_grad with a control": (
-            fs.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample, wrt="posterior",
+            fs.qsgp.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample,
+                wrt="posterior",
                                             control=paired),
         ),
         "sampled_bound_and_grad, kriged": (
-            fs.sampled_bound_and_grad, dict(model=features, X=X, Y=Y, sample=sample,
+            fs.qsgp.sampled_bound_and_grad, dict(model=features, X=X, Y=Y, sample=sample,
                                             control=kriged),
         ),
-        "kriged_control": (fs.kriged_control, dict(model=features, points=X, jitter=None)),
-        "paired_control": (fs.paired_control,
+        "kriging_control_variate": (fs.qsgp.kriging_control_variate, dict(model=features,
+            points=X, jitter=None)),
+        "paired_control_variate": (fs.qsgp.paired_control_variate,
                            dict(model=features, points=X, coefficient=0.5, targets=Y, jitter=None)),
-        "advance_control": (fs.advance_control,
+        "update_control_variate": (fs.qsgp.update_control_variate,
                             dict(model=features, control=kriged, change=chevron_change)),
         "draw_basis_sample": (
-            fs.draw_basis_sample, dict(basis=weights.basis, size=2, rng=0, scheme="without",
+            fs.qsgp.draw_basis_sample, dict(basis=weights.basis, size=2, rng=0, scheme="without",
                                        pair=True, columns=3),
         ),
         "draw_basis_sample of a step": (
-            fs.draw_basis_sample, dict(basis=features.basis, size=2, rng=(0, 5),
+            fs.qsgp.draw_basis_sample, dict(basis=features.basis, size=2, rng=(0, 5),
                                        scheme="stratified", pair=True, columns=3),
         ),
         "optimal_weights": (
-            fs.optimal_weights, dict(model=features, X=X, Y=Y, iterations=2, tolerance=0.1,
+            fs.qsgp.optimal_weights, dict(model=features, X=X, Y=Y, iterations=2, tolerance=0.1,
                                      jitter=None, callback=enough),
         ),
-        "optimal_diagonal": (fs.optimal_diagonal,
+        "optimal_diagonal": (fs.qsgp.optimal_diagonal,
                              dict(model=weights, X=X, num_data=20.0, jitter=None)),
-        "optimal_precision": (fs.optimal_precision, dict(model=weights)),
-        "relevance_vectors": (fs.relevance_vectors, dict(model=weights, threshold=10.0)),
-        "prune": (fs.prune, dict(model=weights, keep=np.arange(1, 3))),
+        "optimal_precision": (fs.qsgp.optimal_precision, dict(model=weights)),
+        "relevance_vectors": (fs.qsgp.relevance_vectors, dict(model=weights, threshold=10.0)),
+        "prune": (fs.qsgp.prune, dict(model=weights, keep=np.arange(1, 3))),
         "predict_f of weights": (fs.predict_f,
                                  dict(model=weights, Xs=X, full_cov=True, chunk_size=3)),
         "predict_y of weights": (fs.predict_y,
@@ -284,15 +317,17 @@ def cases():
                                       dict(model=own, Xs=X, median=False, augmented=X,
                                            chunk_size=3)),
         "sample_f of weights": (fs.sample_f, dict(model=features, Xs=X, num_samples=2, rng=0)),
-        "median_lengthscales": (fs.median_lengthscales, dict(X=X, rng=0, ard=True, subset=9)),
-        "inverse_factor": (fs.inverse_factor,
+        "median_lengthscales": (fs.inducing.median_lengthscales, dict(X=X, rng=0, ard=True,
+            subset=9)),
+        "inverse_factor": (fs.optim.inverse_factor,
                            dict(A=A, L=L, step_size=None, tolerance=None, max_steps=5, gap=None)),
-        "newton_schulz_step": (fs.newton_schulz_step, dict(A=A, L=L, step_size=0.5)),
-        "refresh_inverse": (fs.refresh_inverse, dict(model=relaxed, jitter=None)),
-        "by_field": (fs.by_field, dict(rest=fs.adam(), fields={"inducing": fs.sgd(0.1)},
+        "newton_schulz_step": (fs.optim.newton_schulz_step, dict(A=A, L=L, step_size=0.5)),
+        "update_inverse_factor": (fs.optim.update_inverse_factor, dict(model=relaxed, jitter=None)),
+        "by_field": (fs.optim.by_field, dict(rest=fs.adam(), fields={"inducing": fs.sgd(0.1)},
                                        after={"inducing": 2})),
-        "gentle_inducing": (
-            fs.gentle_inducing, dict(rest=fs.adam(), after=3, step_size=1e-3, beta1=0.9, factor=0.9,
+        "slow_inducing": (
+            fs.optim.slow_inducing, dict(rest=fs.adam(), after=3, step_size=1e-3, beta1=0.9,
+                factor=0.9,
                                      patience=3),
         ),
         "adam": (
@@ -300,17 +335,18 @@ def cases():
             dict(step_size=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, step_sizes={"inducing": 0.1},
                  fixed=(), transform="log"),
         ),
-        "adagrad": (fs.adagrad, dict(step_size=0.1, epsilon=1e-8, fixed="inducing")),
+        "adagrad": (fs.optim.adagrad, dict(step_size=0.1, epsilon=1e-8, fixed="inducing")),
         "sgd": (fs.sgd, dict(step_size=0.1, momentum=0.5, step_sizes=None, fixed="inducing",
                              transform="softplus")),
-        "replace_at": (fs.replace_at, dict(tree=model, path="covariance.variance", value=2.0)),
+        "replace_at": (fs.records.replace_at, dict(tree=model, path="covariance.variance",
+            value=2.0)),
         "elbo_and_grad of feature maps": (
             fs.elbo_and_grad, dict(model=maps, X=rng.standard_normal((N, 9)), Y=Y, jitter=1e-6,
                                    rng=0),
         ),
         "to_host": (fs.to_host, dict(tree=model)),
         "set_num_threads": (fs.set_num_threads, dict(count=None)),
-        "inverse_updates": (fs.inverse_updates,
+        "inverse_updates": (fs.optim.inverse_updates,
                             dict(step_size=None, tolerance=1e-3, max_steps=3, direction="exact")),
         "fit": (
             fs.fit,
@@ -340,19 +376,21 @@ def odd(rng, good):
         np.ma.masked_invalid(holed), array.tolist(),
         *(array.astype(kind) for kind in (np.float32, int, complex, object, str, np.longdouble)),
         np.empty((0, 0)), np.zeros((2, 2, 2, 2)), np.zeros((N, 0)),
-        fs.RBF(), fs.Gaussian(0.1), fs.ZeroMean(), fs.Blocks(1, 2, 3),
-        fs.Blocks(None, np.eye(2), "x"),
-        fs.RBF(variance=None), fs.Sum(()), fs.Whitened("a", None),
+        fs.RBF(), fs.Gaussian(0.1), fs.means.ZeroMean(), fs.records.Blocks(1, 2, 3),
+        fs.records.Blocks(None, np.eye(2), "x"),
+        fs.RBF(variance=None), fs.covariances.Sum(()), fs.Whitened("a", None),
     ]  # fmt: skip
     return pool[rng.integers(len(pool))]
 
 
 def inner(rng, record):
     """Return a model with an odd value in one of its leaves."""
-    paths = [path for path, _, _ in fs.leaves(record)]
+    paths = [path for path, _, _ in fs.records.leaves(record)]
     path = paths[rng.integers(len(paths))]
     return (
-        fs.replace_at(record, path, odd(rng, dict((p, v) for p, _, v in fs.leaves(record))[path])),
+        fs.records.replace_at(
+            record, path, odd(rng, dict((p, v) for p, _, v in fs.records.leaves(record))[path])
+        ),
         path,
     )
 

@@ -169,12 +169,14 @@ def test_inverse_free_whitened_cotangents_follow_the_definition(rng):
 @pytest.mark.parametrize("name", ROWS)
 def test_plain_recipes_of_posteriors_follow_the_definition(name, rng):
     q, blocks, _ = problem(rng, name, M, N)
-    A, f_bar = blocks.Kuu + JITTER * np.eye(M), fs.Marginals(*rng.standard_normal((2, N)))
+    A, f_bar = blocks.Kuu + JITTER * np.eye(M), fs.records.Marginals(*rng.standard_normal((2, N)))
 
     def definition(Kuf):
-        return definitions.moments(q, fs.Blocks(A, Kuf, blocks.kff))[:2]
+        return definitions.moments(q, fs.records.Blocks(A, Kuf, blocks.kff))[:2]
 
-    plain = ROWS[name].plain(A, blocks.Kuf, blocks.kff, fs.tree_map(np.nan_to_num, q), f_bar)
+    plain = ROWS[name].plain(
+        A, blocks.Kuf, blocks.kff, fs.records.tree_map(np.nan_to_num, q), f_bar
+    )
     for ours, theirs in zip((plain["mean"], plain["var"]), definition(blocks.Kuf), strict=True):
         np.testing.assert_allclose(ours, theirs[0], rtol=1e-11, atol=1e-11)
     value = lambda Kuf: sum(  # noqa: E731

@@ -38,8 +38,8 @@ def numbers(found):
     if is_record(found):
         return [
             (path, value)
-            for path, _, value in fs.leaves(found)
-            if not isinstance(value, fs.SparseRows | None)
+            for path, _, value in fs.records.leaves(found)
+            if not isinstance(value, fs.qsgp.SparseRows | None)
         ]
     if isinstance(found, (tuple, list)):
         return [entry for part in found for entry in numbers(part)]
@@ -74,7 +74,7 @@ def test_a_model_with_lists_is_the_one_with_arrays(name):
         assert_same(function(**given), expected)
     if name not in NAMED:
         mapped = {
-            key: fs.tree_map(as_list, value) if is_record(value) else value
+            key: fs.records.tree_map(as_list, value) if is_record(value) else value
             for key, value in arguments.items()
         }
         assert_same(function(**mapped), expected)
@@ -106,22 +106,22 @@ def test_files_vectors_and_methods_take_lists(tmp_path):
     for covariance in (
         fs.Linear([1.0, 2.0]),
         fs.RBF(1, (1, 2)),
-        fs.Sum([fs.RBF(1.0, [1.0, 2.0]), fs.Linear((1, 2))]),
+        fs.covariances.Sum([fs.RBF(1.0, [1.0, 2.0]), fs.Linear((1, 2))]),
     ):
         arrays = rebuilt(covariance, lambda value: np.asarray(value, float))
         np.testing.assert_allclose(covariance.Kff(X), arrays.Kff(X), rtol=1e-15)
     np.testing.assert_array_equal(
-        fs.LinearMean([1.0, 2.0], 0.5)(X), fs.LinearMean(np.array([1.0, 2.0]), 0.5)(X)
+        fs.means.LinearMean([1.0, 2.0], 0.5)(X), fs.means.LinearMean(np.array([1.0, 2.0]), 0.5)(X)
     )
 
 
 def test_a_list_where_all_else_is_an_array_of_the_dtype():
     """Only this leaf needs a cast: it bypasses the constructor."""
     X = generator(1).standard_normal((9, 2))
-    model = fs.tree_map(lambda value: np.asarray(value, float)[()], listed()[1])
-    for _, _, value in fs.leaves(model):
+    model = fs.records.tree_map(lambda value: np.asarray(value, float)[()], listed()[1])
+    for _, _, value in fs.records.leaves(model):
         for one in (as_list(value), as_tuple(value)):
-            given = fs.tree_map(
+            given = fs.records.tree_map(
                 lambda leaf, value=value, one=one: one if leaf is value else leaf, model
             )
             for function in (fs.elbo, fs.elbo_and_grad, fs.natural_step):
@@ -137,14 +137,14 @@ def test_a_list_where_all_else_is_an_array_of_the_dtype():
 def test_tuples_of_records_and_settings_stay_what_they_are():
     rbf = fs.RBF(1.0, [0.5])
     assert (
-        fs.Sum([rbf, rbf]).parts == fs.Sum((rbf, rbf)).parts == (rbf, rbf)
-        and fs.Sum(()).parts == ()
+        fs.covariances.Sum([rbf, rbf]).parts == fs.covariances.Sum((rbf, rbf)).parts == (rbf, rbf)
+        and fs.covariances.Sum(()).parts == ()
     )
-    layers = (fs.Layer(rbf, [[0.0]], fs.Whitened([0.0], [[1.0]])),)
+    layers = (fs.layers.Layer(rbf, [[0.0]], fs.Whitened([0.0], [[1.0]])),)
     assert fs.DeepGP(layers, fs.Gaussian(0.1)).layers == layers
-    convolutional = fs.Convolutional(rbf, 1.0, image_shape=(3, 2), patch_shape=[1, 1])
+    convolutional = fs.covariances.Convolutional(rbf, 1.0, image_shape=(3, 2), patch_shape=[1, 1])
     assert convolutional.image_shape == (3, 2) and convolutional.patch_shape == [1, 1]
-    assert fs.tree_map(np.shape, rbf).lengthscales == (1,)
+    assert fs.records.tree_map(np.shape, rbf).lengthscales == (1,)
 
 
 BAD = {
@@ -160,7 +160,7 @@ BAD = {
 @looped("path", ["covariance.variance", "inducing", "posterior.mean"])
 def test_lists_that_are_no_arrays_are_refused_by_name(path, bad):
     X, Y = np.zeros((4, 2)), np.zeros(4)
-    model = fs.replace_at(listed()[0], path, BAD[bad])
+    model = fs.records.replace_at(listed()[0], path, BAD[bad])
     for call in (
         fs.elbo,
         fs.elbo_and_grad,

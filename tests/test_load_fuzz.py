@@ -22,14 +22,14 @@ MEMORY = 2**22  # bytes, in addition to eight per byte of the file
 
 
 def model():
-    covariance = fs.Sum((fs.RBF(1.5, np.array([1.0, 2.0])), fs.Linear()))
+    covariance = fs.covariances.Sum((fs.RBF(1.5, np.array([1.0, 2.0])), fs.Linear()))
     q = fs.Whitened(np.zeros((3, 4), np.float32), np.tile(np.eye(4, dtype=np.float32), (3, 1, 1)))
     return fs.SVGP(
         covariance,
         np.arange(8.0).reshape(4, 2),
         q,
-        fs.RobustMax(num_classes=3),
-        fs.ConstantMean(0.25),
+        fs.likelihoods.RobustMax(num_classes=3),
+        fs.means.ConstantMean(0.25),
     )
 
 

@@ -50,7 +50,10 @@ def test_reverse_rule(rng, name, outputs):
     assert type(record_bar) is type(mean)
 
     assert_gradient(lambda mean: (mean_bar * mean(X)).sum(), mean, record_bar, rng=rng)
-    assert_gradient(lambda X: (mean_bar * mean(X)).sum(), X, X_bar, rng=rng)
+    if X_bar.any():
+        assert_gradient(lambda X: (mean_bar * mean(X)).sum(), X, X_bar, rng=rng)
+    else:  # a constant
+        np.testing.assert_array_equal(mean(X + 1), mean(X))
     assert mean.vjp(mean_bar, X, need=("mean",))[1] is None
     assert mean.vjp(mean_bar, X, need=("X",))[0] is None
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from support.public import BY_NAME
 from support.small_models import X, Y, good
 
 import fastsvgp as fs
 
 # kinds that offer the functions of an SVGP, as far as they are already imported
-KINDS = "(DeepGP(,| or) )?(MultiGP(,| or) )?(QSGP or )?SVGP(, SiteSVGP or VGP)?"
+KINDS = "(DeepGP(,| or) )?(MultiGP(,| or) )?(QSGP or )?SVGP(, sites.SiteSVGP or sites.VGP)?"
 
 
 def test_wrong_model_and_wrong_names(rng):
@@ -30,8 +31,8 @@ def test_wrong_model_and_wrong_names(rng):
 
 def test_what_comes_near_an_svgp_names_what_to_call_instead(rng):
     sgpr = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:3], noise_variance=0.1)
-    orthogonal = fs.OrthogonalSGPR(
-        fs.RBF(1.0, np.ones(2)), fs.InducingPair(X[:2], X[2:3]), noise_variance=0.1
+    orthogonal = fs.bounds.OrthogonalSGPR(
+        fs.RBF(1.0, np.ones(2)), fs.posteriors.InducingPair(X[:2], X[2:3]), noise_variance=0.1
     )
     both = (
         r": predict with info.svgp of model, info = fs.fit\(...\), or fs.optimal_svgp\(model, X,"
@@ -47,7 +48,7 @@ def test_what_comes_near_an_svgp_names_what_to_call_instead(rng):
             lambda m: fs.predict_quantiles(m, X, 0.5),
             lambda m: fs.predict_cdf(m, X, Y),
             lambda m: fs.sample_f(m, X),
-            lambda m: fs.predict_f_and_vjp(m, X),
+            lambda m: fs.bounds.predict_f_and_vjp(m, X),
         ):
             with pytest.raises(TypeError, match=f"got {type(model).__name__}{both}"):
                 call(model)
@@ -61,17 +62,17 @@ def test_what_comes_near_an_svgp_names_what_to_call_instead(rng):
     with pytest.raises(TypeError, match="got tuple$"):
         fs.predict_f((1, 2), X)
     with pytest.raises(TypeError, match="got TrainingState: give its .model"):
-        fs.predict_f(fs.TrainingState(model=good(rng)), X)
+        fs.predict_f(fs.optim.TrainingState(model=good(rng)), X)
 
 
 SVGP_ONLY = {  # name: arguments beside the model
     "elbo": (X, Y),
     "elbo_and_grad": (X, Y),
     "data_term_and_grad": (X, Y),
-    "likelihood_direction": (X, Y),
+    "lsvgp_direction": (X, Y),
     "kl_term_and_grad": (),
     "natural_step": (X, Y),
-    "refresh_inverse": (),
+    "update_inverse_factor": (),
     "predict_f": (X,),
     "predict_y": (X,),
     "predict_log_density": (X, Y),
@@ -87,17 +88,17 @@ def test_what_an_sgpr_does_not_offer(name):
     sgpr = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:3], noise_variance=0.1)
     message = rf"{name}: `model` must be a fastsvgp.{KINDS}, got SGPR: predict with info.svgp of "
     with pytest.raises(TypeError, match=message):
-        getattr(fs, name)(sgpr, *SVGP_ONLY[name])
+        BY_NAME[name](sgpr, *SVGP_ONLY[name])
 
 
 @pytest.mark.parametrize("name", SGPR_ONLY)
 def test_what_an_svgp_does_not_offer(rng, name):
     message = (
-        f"{name}: `sgpr` must be a fastsvgp.(OrthogonalSGPR or )?SGPR, got SVGP, which offers"
-        " elbo, natural_step, (em, )?fit, predict_f, predict_y, sample_f, [0-9]+ more$"
+        f"{name}: `sgpr` must be a fastsvgp.SGPR( or bounds.OrthogonalSGPR)?, got SVGP, which"
+        " offers elbo, natural_step, (em, )?fit, predict_f, predict_y, sample_f, [0-9]+ more$"
     )
     with pytest.raises(TypeError, match=message):
-        getattr(fs, name)(good(rng), *SGPR_ONLY[name])
+        BY_NAME[name](good(rng), *SGPR_ONLY[name])
 
 
 @pytest.mark.parametrize("name", SVGP_ONLY | SGPR_ONLY)
@@ -120,19 +121,19 @@ def test_what_is_no_model_at_all(rng, name):
         (None, "NoneType"),
         (fs.SVGP, "type"),
     ):
-        kinds = f"({KINDS}|(OrthogonalSGPR or )?SGPR)"
+        kinds = f"({KINDS}|SGPR( or bounds.OrthogonalSGPR)?)"
         message = rf"{name}: `(model|sgpr)` must be a fastsvgp.{kinds}, got {kind}$"
         with pytest.raises(TypeError, match=message):
-            getattr(fs, name)(wrong, *(SVGP_ONLY | SGPR_ONLY)[name])
+            BY_NAME[name](wrong, *(SVGP_ONLY | SGPR_ONLY)[name])
 
 
 def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     monkeypatch.setattr(
-        fs.models,
+        fs.extending.models,
         "_IMPLEMENTATIONS",
-        {kind: dict(offers) for kind, offers in fs.models._IMPLEMENTATIONS.items()},
+        {kind: dict(offers) for kind, offers in fs.extending.models._IMPLEMENTATIONS.items()},
     )
-    monkeypatch.setattr(fs.models, "_ADVICE", dict(fs.models._ADVICE))
+    monkeypatch.setattr(fs.extending.models, "_ADVICE", dict(fs.extending.models._ADVICE))
 
     class Kind:
         pass
@@ -140,9 +141,9 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     class Finer(Kind):
         pass
 
-    fs.models.register(Kind, elbo=lambda model, X, Y, *, jitter=None: jitter)
-    fs.models.register(Kind, kl_term_and_grad=lambda model: "no options")
-    fs.models.register(Finer, predict_f=lambda model, Xs, **options: options)
+    fs.extending.models.register(Kind, elbo=lambda model, X, Y, *, jitter=None: jitter)
+    fs.extending.models.register(Kind, kl_term_and_grad=lambda model: "no options")
+    fs.extending.models.register(Finer, predict_f=lambda model, Xs, **options: options)
     assert fs.elbo(Kind(), X, Y, jitter=0.1) == fs.elbo(model=Kind(), X=X, Y=Y, jitter=0.1) == 0.1
     assert fs.elbo(Kind(), X, Y) is None
     assert fs.predict_f(Finer(), X, chunk_size=3) == {"chunk_size": 3}
@@ -154,9 +155,9 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     with pytest.raises(
         TypeError, match="register: 'elboo' is not a public function.*elbo_and_grad"
     ):
-        fs.models.register(Kind, elboo=fs.elbo)
+        fs.extending.models.register(Kind, elboo=fs.elbo)
     with pytest.raises(TypeError, match="register: `kind` must be the class of a model, got"):
-        fs.models.register(Kind(), elbo=fs.elbo)
+        fs.extending.models.register(Kind(), elbo=fs.elbo)
     with pytest.raises(
         TypeError, match="elbo has no option `num_data` for Kind; it takes `jitter`"
     ):
@@ -164,13 +165,13 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     with pytest.raises(
         TypeError, match="kl_term_and_grad has no option `wrt` for Kind; it takes no options"
     ):
-        fs.kl_term_and_grad(Kind(), wrt=("inducing",))
+        fs.bounds.kl_term_and_grad(Kind(), wrt=("inducing",))
     with pytest.raises(
         TypeError,
         match="predict_f: `model` must be .*got Kind, which offers elbo, kl_term_and_grad",
     ):
         fs.predict_f(Kind(), X)
-    fs.models.register(Kind, instead="ask its maker")
+    fs.extending.models.register(Kind, instead="ask its maker")
     with pytest.raises(
         TypeError,
         match=f"predict_y: `model` must be a fastsvgp.{KINDS}, got Kind: ask its maker",
@@ -188,7 +189,7 @@ def test_unknown_options_are_refused(rng):
         ("kl_term_and_grad", (m,)),
         ("elbo_and_grad_from_blocks", (blocks, m.posterior, m.likelihood, Y)),
     ):
-        call = getattr(fs, name)
+        call = BY_NAME[name]
         for unknown in ("direction", "argument", "name"):
             for value in (3, None):
                 with pytest.raises(

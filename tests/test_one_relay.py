@@ -14,12 +14,12 @@ from fastsvgp.bounds.protocol import KINDS, LayerProtocol, ModelKind
 PACKAGE = pathlib.Path(fs.__file__).parent
 RELAY = (
     "bounds/at_inputs.py",
-    "bounds/elbo.py",
+    "bounds/objectives.py",
     "bounds/predict.py",
     "bounds/predict_vjp.py",
     "bounds/relay.py",
     "optim/natural/sites.py",
-    "sites/dual_parameters.py",
+    "sites/dual.py",
     "sites/vgp.py",
     "optim/natural/step.py",
     "train/natural_steps.py",
@@ -88,7 +88,7 @@ def test_one_process_never_enters_the_rooms_of_ranks(rng, kind):
     X = rng.standard_normal((12, 2))
     Y = np.sin(X[:, 0])
     covariance = fs.RBF(1.0, np.ones(2)) + fs.Matern32(0.5, np.ones(2))  # no compiled step
-    layer = fs.Layer(covariance, X[:4].copy(), fs.Whitened(np.zeros(4), np.eye(4)))
+    layer = fs.layers.Layer(covariance, X[:4].copy(), fs.Whitened(np.zeros(4), np.eye(4)))
     likelihood, entered = fs.Gaussian(0.1), set()
 
     def seen(frame, event, argument):
@@ -123,7 +123,7 @@ def test_one_model_by_three_kinds_is_one_model(rng):
     Y = np.sin(X[:, 0])
     q = fs.Whitened(rng.standard_normal(5), np.tril(rng.uniform(0.2, 1, (5, 5))))
     covariance, likelihood = fs.Matern52(1.2, np.full(2, 1.5)), fs.StudentT(0.3, df=5.0)
-    layer = fs.Layer(covariance, X[:5].copy(), q)
+    layer = fs.layers.Layer(covariance, X[:5].copy(), q)
     kinds = (
         fs.SVGP(covariance, X[:5].copy(), q, likelihood),
         fs.DeepGP((layer,), likelihood),
@@ -131,7 +131,7 @@ def test_one_model_by_three_kinds_is_one_model(rng):
     )
     values = [fs.elbo_and_grad(model, X, Y) for model in kinds]
     assert len({value for value, _ in values}) == 1
-    bars = [[bar for _, _, bar in fs.leaves(grad) if bar is not None] for _, grad in values]
+    bars = [[bar for _, _, bar in fs.records.leaves(grad) if bar is not None] for _, grad in values]
     for ours, *others in zip(*bars, strict=True):
         for other in others:
             np.testing.assert_array_equal(ours, other)

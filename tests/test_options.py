@@ -8,15 +8,14 @@ import typing
 import numpy as np
 import pytest
 from support.looped import looped
+from support.public import BY_NAME
 
 import fastsvgp as fs
 from fastsvgp import models
 from fastsvgp.records import typed
 
-EVERY = [getattr(fs, name) for name in fs.__all__]  # imports all that registers a kind of model
-FUNCTIONS = {
-    name: thing for name, thing in zip(fs.__all__, EVERY, strict=True) if inspect.isfunction(thing)
-}
+# importing all of them registers each kind of model
+FUNCTIONS = {name: thing for name, thing in BY_NAME.items() if inspect.isfunction(thing)}
 KINDS = [kind for kind in models._IMPLEMENTATIONS if kind.__module__.startswith("fastsvgp.")]
 BY_KIND = [(name, kind) for kind in KINDS for name in models._IMPLEMENTATIONS[kind]]
 FREE = {"save", "replace"}  # their ``**`` names are the caller's, or fields
@@ -85,7 +84,7 @@ def test_error_suggests_the_nearest_option_or_lists_all():
         ),
         (lambda: fs.fit(*data, max_iter=9), "fit has no option `max_iter`; did you mean `steps`?"),
         (
-            lambda: fs.multi_gp(ROWS, ROWS, latents=2),
+            lambda: fs.layers.multi_gp(ROWS, ROWS, latents=2),
             "multi_gp has no option `latents`; did you mean `num_latents`?",
         ),
         (
@@ -93,7 +92,7 @@ def test_error_suggests_the_nearest_option_or_lists_all():
             "predict_y has no option `rows` for SVGP; it takes `chunk_size`, `jitter`",
         ),
         (
-            lambda: fs.inverse_factor(np.eye(2), max_step=3),
+            lambda: fs.optim.inverse_factor(np.eye(2), max_step=3),
             "inverse_factor has no option `max_step`; did you mean `max_steps`?",
         ),
         (
@@ -115,12 +114,17 @@ def test_error_suggests_the_nearest_option_or_lists_all():
 
 
 def test_other_errors_of_type_stay_as_they_are():
-    pair = fs.InducingPair(ROWS, ROWS + 1)
-    model = fs.SVGP(fs.RBF(), pair, fs.at_prior(fs.Orthogonal, fs.RBF(), pair), fs.Gaussian(0.1))
+    pair = fs.posteriors.InducingPair(ROWS, ROWS + 1)
+    model = fs.SVGP(
+        fs.RBF(),
+        pair,
+        fs.posteriors.at_prior(fs.posteriors.Orthogonal, fs.RBF(), pair),
+        fs.Gaussian(0.1),
+    )
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
-        fs.to_joint(jitter=1e-6)
+        fs.posteriors.joint_posterior(jitter=1e-6)
     with pytest.raises(TypeError, match="`jitter` must be a"):
-        fs.to_joint(model, jitter="small")
+        fs.posteriors.joint_posterior(model, jitter="small")
     with pytest.raises(TypeError, match="dataclass"):
         fs.replace(3, likelihood=fs.Gaussian(0.1))
 
@@ -167,10 +171,10 @@ def test_functions_that_depend_on_an_argument_have_overloads():
         "elbo_and_grad",
         "em",
         "fit",
-        "greedy_variance_inducing",
-        "kmeans_inducing",
+        "greedy_variance",
+        "kmeans",
         "median_lengthscales",
-        "patch_inducing",
+        "patches",
         "predict_f",
     ]
 
@@ -199,7 +203,7 @@ def test_an_option_of_other_kinds_of_model_is_refused():
 
 
 def test_random_quantities_have_types():
-    ours = [getattr(fs, name) for name in fs.__all__ if isinstance(getattr(fs, name), type)]
+    ours = [thing for thing in BY_NAME.values() if isinstance(thing, type)]
     known = set().union(*(getattr(kind, "random_quantities", ()) for kind in ours))
     assert known == set(typed.Random.__annotations__) == set(typed.RandomCounts.__annotations__)
 
@@ -227,9 +231,14 @@ OWNERS = {
         fs.DeepGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "num_samples"],
         fs.QSGP: ["basis_size", "control", "closed_form_every"],
         fs.SGPR: [],
-        fs.OrthogonalSGPR: [],
+        fs.bounds.OrthogonalSGPR: [],
     },
-    "em": {fs.SVGP: [], fs.MultiGP: [], fs.SiteSVGP: ["batch_size"], fs.VGP: ["batch_size"]},
+    "em": {
+        fs.SVGP: [],
+        fs.MultiGP: [],
+        fs.sites.SiteSVGP: ["batch_size"],
+        fs.sites.VGP: ["batch_size"],
+    },
 }
 OWN = [(name, kind) for name, kinds in OWNERS.items() for kind in kinds]
 
@@ -273,7 +282,7 @@ def test_an_option_of_another_kind_may_have_its_default(rng):
 
 
 def test_options_of_kinds_that_have_no_such_function():
-    for kind in (fs.SiteSVGP, fs.RBF, 3):
+    for kind in (fs.sites.SiteSVGP, fs.RBF, 3):
         with pytest.raises(TypeError, match="is not a kind of model that has `fit`"):
             models.options(kind)
 

@@ -8,6 +8,7 @@ import pytest
 from support.readme import BLOCK, PAGES, README, ROOT, needs, run, snippets
 
 import fastsvgp as fs
+from fastsvgp import public_names
 
 
 def test_the_python_block_runs():
@@ -67,20 +68,10 @@ def test_step_times_in_sentences_are_those_of_the_table():
         assert f"{ms[0]} on two cores, where JAX takes {ms[1]} and GPyTorch {ms[2]}" in text
 
 
-PUBLIC = {
-    "fastsvgp",
-    "fastsvgp.extending",
-    "fastsvgp.testing",
-    "fastsvgp.sklearn",
-    "fastsvgp.interop.torch",
-    "fastsvgp.interop.jax",
+OFFERED = {"fastsvgp": fs.__all__, "fastsvgp.extending": fs.extending.__all__} | {
+    f"fastsvgp.{module}": getattr(fs, module).__all__ for module in public_names.MODULES
 }
-
-OFFERED = {
-    "fastsvgp": fs.__all__,
-    "fastsvgp.extending": fs.extending.__all__,
-    "fastsvgp.testing": fs.testing.__all__,
-}
+PUBLIC = {*OFFERED, "fastsvgp.sklearn", "fastsvgp.interop.torch", "fastsvgp.interop.jax"}
 
 
 def not_public(source):
@@ -112,6 +103,10 @@ def not_public(source):
         ):
             if node.attr not in fs.__all__:
                 yield f"fs.{node.attr}"
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value).startswith("fs."):
+            module = ast.unparse(node.value).replace("fs", "fastsvgp", 1)
+            if node.attr not in OFFERED.get(module, [node.attr]):
+                yield f"{module}.{node.attr}"
 
 
 def python_of_pages():
@@ -135,13 +130,13 @@ def test_pages_import_what_is_public():
     [
         ("from fastsvgp.covariances.base import ALL", ["fastsvgp.covariances.base"]),
         ("import fastsvgp.train.steps", ["fastsvgp.train.steps"]),
-        ("from fastsvgp import records", ["fastsvgp.records"]),
+        ("from fastsvgp import runtime", ["fastsvgp.runtime"]),
         ("from fastsvgp.extending import svgp", ["fastsvgp.extending.svgp"]),
         ("from fastsvgp.testing import check", ["fastsvgp.testing.check"]),
-        ("import fastsvgp as fs\nfs.records.leaves", ["fs.records"]),
+        ("import fastsvgp as fs\nfs.runtime.leaves", ["fs.runtime"]),
         (
             "import fastsvgp as fs\nfrom fastsvgp import kernels\n"
-            "from fastsvgp.extending import ALL, check\nfs.models.register",
+            "from fastsvgp.extending import ALL, check\nfs.extending.models.register",
             [],
         ),
     ],
@@ -152,7 +147,10 @@ def test_what_is_not_public_is_found(source, found):
 
 def test_pages_name_what_is_public():
     """Dotted paths in prose also start with names of the reference."""
-    known = {*fs.__all__, "sklearn", "interop", "__all__", "NAME"}
+    known = {*fs.__all__, "sklearn", "interop", "__all__", "NAME", "MODULE"}
     for page in (README, *(ROOT / "docs").rglob("*.md")):
-        for name in re.findall(r"`fastsvgp\.(\w+)", page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        for name, more in re.findall(r"`(?:fastsvgp|fs)\.(\w+)(?:\.(\w+))?", text):
             assert name in known, f"{page.name}: fastsvgp.{name}"
+            offered = OFFERED.get(f"fastsvgp.{name}", [more])
+            assert not more or more in offered, f"{page.name}: fastsvgp.{name}.{more}"

@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 from support.looped import looped
+from support.public import BY_NAME, OBJECTS
 from support.readme import ROOT, snippets
 
 import fastsvgp as fs
@@ -16,23 +17,17 @@ from fastsvgp import extending
 from fastsvgp.records import decorator
 
 API = ROOT / "docs" / "api"
-NAMES = [name for name in fs.__all__ if callable(getattr(fs, name))]
-OF_MODULES = {  # beside them, of modules that are public as a whole
-    "recipes": {"classification", "regression", "search"},
-    "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
-    "distributed": {"mpi", "nccl", "tell_at_exit", "threads"},
-    "models": {"register", "serving", "offers", "options"},
-    "testing": {"assert_gradient"},
-    "extending": (
-        {name for name in extending.__all__ if callable(getattr(extending, name))}
-        - {*dir(fs), *dir(fs.kernels)}
+# groups of ranks have what runs on a page of their own, docs/distributed.md
+NAMES = [name for name in OBJECTS if not name.startswith("distributed.")]
+IN_MODULES = [
+    *(f"optim.schedules.{name}" for name in ("constant", "log_linear", "cosine", "exponential")),
+    "optim.schedules.plateau",
+    *(f"extending.models.{name}" for name in ("register", "serving", "offers", "options")),
+    *(
+        f"extending.{name}"
+        for name in sorted({*extending.__all__} - {*BY_NAME, *dir(fs.kernels)})
+        if callable(getattr(extending, name))
     ),
-}
-IN_MODULES = [  # groups of ranks have what runs on a page of their own, docs/distributed.md
-    f"{module}.{name}"
-    for module, names in OF_MODULES.items()
-    if module != "distributed"
-    for name in sorted(names)
 ]
 # these need a device, or a folder written by the command line
 NO_EXAMPLE_RUNS = {"to_device", "load_fitted", "Fitted"}
@@ -68,9 +63,16 @@ def test_examples_run(name, monkeypatch):
 
 
 def listed(page):
-    return re.findall(
-        r"^(?:   |\.\. autofunction:: )(\w+)$", page.read_text(encoding="utf-8"), re.M
-    )
+    """Return the dotted names of a page of the reference."""
+    module, found = "fastsvgp", []
+    text = page.read_text(encoding="utf-8")
+    for match in re.finditer(
+        r"^(?:\.\. currentmodule:: (\S+)|(?:   |\.\. autofunction:: )([\w.]+))$", text, re.M
+    ):
+        module = match[1] or module
+        if match[2]:
+            found.append(f"{module}.{match[2]}".removeprefix("fastsvgp."))
+    return found
 
 
 def test_every_public_name_is_on_one_page():
@@ -79,19 +81,22 @@ def test_every_public_name_is_on_one_page():
         for n, f in vars(fs.kernels).items()
         if inspect.isfunction(f) and f.__module__.startswith(f"{fs.kernels.__name__}.")
     }
+    own = {"kernels", "estimators", "interop"}  # pages of other names
     pages = [
-        name
-        for page in sorted(API.glob("*.rst"))
-        if page.stem != "kernels"
-        for name in listed(page)
+        name for page in sorted(API.glob("*.rst")) if page.stem not in own for name in listed(page)
     ]
-    assert set(OF_MODULES) | {"kernels", "__version__"} == set(fs.__all__) - set(NAMES)
-    assert sorted(pages) == sorted({*NAMES}.union(*OF_MODULES.values())), (
-        "a name is on no page, or on two"
-    )
+    assert sorted(pages) == sorted([*OBJECTS, *IN_MODULES]), "a name is on no page, or on two"
     assert set(listed(API / "kernels.rst")) == {
-        name for name in kernels if not name.startswith("_")
+        f"kernels.{name}" for name in kernels if not name.startswith("_")
     }
+
+
+def test_each_module_has_a_page():
+    """Its first paragraph says when to come there."""
+    for module in fs.public_names.MODULES:
+        page = API / ("fastsvgp" if module == "fastsvgp" else module)
+        text = page.with_suffix(".rst").read_text(encoding="utf-8")
+        assert "Come here" in text.partition("currentmodule")[0] or module == "testing"
 
 
 @looped("name", NAMES + IN_MODULES)

@@ -21,7 +21,7 @@ def files(tmp_path, rng):
 
 def test_rows_by_number_and_slice(files, rng):
     paths, whole = files
-    rows = fs.row_files(paths)
+    rows = fs.records.row_files(paths)
     assert (len(rows), rows.shape, rows.dtype) == (20, (20, 3), np.float64)
     np.testing.assert_array_equal(rows, whole)
     slices = slice(5, 9), slice(None), slice(3, 3), slice(1, 18, 4)
@@ -43,12 +43,16 @@ def test_training_on_files_is_training_on_one(files, tmp_path, rng):
         options = {"steps": 9, "batch_size": batch_size, "rng": 0}
         one, _ = fs.fit(model, np.load(tmp_path / "whole.npy", mmap_mode="r"), Y, **options)
         for run in (
-            fs.fit(model, fs.row_files(paths), Y, **options),
+            fs.fit(model, fs.records.row_files(paths), Y, **options),
             fs.distributed.threads(1).run(
-                lambda group, o=options: fs.fit(model, fs.row_files(paths), Y, group=group, **o)
+                lambda group, o=options: fs.fit(
+                    model, fs.records.row_files(paths), Y, group=group, **o
+                )
             )[0],
         ):
-            for (_, _, a), (_, _, b) in zip(fs.leaves(run[0]), fs.leaves(one), strict=True):
+            for (_, _, a), (_, _, b) in zip(
+                fs.records.leaves(run[0]), fs.records.leaves(one), strict=True
+            ):
                 np.testing.assert_array_equal(a, b)
 
 
@@ -69,24 +73,24 @@ def test_files_that_do_not_fit_are_named(files, tmp_path):
     ):
         np.save(tmp_path / name, array)
         with pytest.raises(fs.DataFileError, match=message):
-            fs.row_files([*paths, tmp_path / name])
+            fs.records.row_files([*paths, tmp_path / name])
     (tmp_path / "text.npy").write_text("a, b")
     with pytest.raises(fs.DataFileError, match="not a .npy file"):
-        fs.row_files([tmp_path / "text.npy"])
+        fs.records.row_files([tmp_path / "text.npy"])
     with pytest.raises(FileNotFoundError):
-        fs.row_files([tmp_path / "nowhere.npy"])
+        fs.records.row_files([tmp_path / "nowhere.npy"])
     with pytest.raises(ValueError, match="empty"):
-        fs.row_files([])
+        fs.records.row_files([])
 
 
 def test_row_numbers_are_those_of_numpy(tmp_path, rng):
     whole = rng.standard_normal((9, 2))
     for i, part in enumerate(np.split(whole, [4])):
         np.save(tmp_path / f"{i}.npy", part)
-    rows = fs.row_files([tmp_path / "0.npy", tmp_path / "1.npy"])
+    rows = fs.records.row_files([tmp_path / "0.npy", tmp_path / "1.npy"])
     for taken in (-1, [-1, 0, -9], np.array([1, 8], np.uint64), whole[:, 0] > 0, np.array([], int)):
         np.testing.assert_array_equal(rows[taken], whole[taken])
-    assert fs.row_files(tmp_path / "0.npy").shape == (4, 2)  # a path, as text would be
+    assert fs.records.row_files(tmp_path / "0.npy").shape == (4, 2)  # a path, as text would be
     for taken in (9, [-10], (slice(None), 0), [[0, 1]], np.ones(5, bool), [0.5]):
         with pytest.raises(IndexError, match="row_files: "):
             rows[taken]

@@ -42,11 +42,11 @@ def test_the_gradient_of_a_bound_passes(problem):
 @pytest.mark.parametrize("factor", [-1.0, 1 + 1e-5, 0.0])
 def test_one_wrong_field_is_named_however_small_it_is(problem, path, factor):
     model, X, Y = problem
-    model = fs.replace_at(model, "likelihood.variance", 0.1)
+    model = fs.records.replace_at(model, "likelihood.variance", 0.1)
     grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER)[1]
-    bar = {name: value for name, _, value in fs.leaves(grad)}[path]
+    bar = {name: value for name, _, value in fs.records.leaves(grad)}[path]
     with pytest.raises(AssertionError, match=rf"^{path}: .* differences .* \(ratio {factor:.6g}"):
-        assert_gradient(bound(X, Y), model, fs.replace_at(grad, path, factor * bar))
+        assert_gradient(bound(X, Y), model, fs.records.replace_at(grad, path, factor * bar))
 
 
 def test_fields_far_smaller_than_others_are_judged_alone():
@@ -57,14 +57,14 @@ def test_fields_far_smaller_than_others_are_judged_alone():
         assert_gradient(value, record, fs.RBF(2e-7, np.array([4.0])))
 
 
-@fs.record
+@fs.records.record
 class SymmetricOfTesting:
-    a: object = fs.leaf("symmetric")
+    a: object = fs.records.leaf("symmetric")
 
 
-@fs.record
+@fs.records.record
 class TrilOfTesting:
-    a: object = fs.leaf("tril")
+    a: object = fs.records.leaf("tril")
 
 
 @pytest.mark.parametrize("Matrix", [SymmetricOfTesting, TrilOfTesting])
@@ -115,15 +115,33 @@ def test_values_that_are_not_finite_fail():
         assert_gradient(lambda x: np.nan if x > 1 else x, 1.0, 1.0)
 
 
+def test_fields_on_which_the_value_does_not_depend_are_not_tested(problem):
+    model, X, Y = problem
+    model = fs.replace(
+        model, posterior=fs.posteriors.at_prior(fs.Whitened, model.covariance, model.inducing)
+    )
+    _, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, jitter=JITTER)
+    said = ": gradient and differences are exactly 0, so nothing is tested; test at another point"
+    for path in ("covariance.lengthscales", "inducing"):
+        with pytest.raises(AssertionError, match=f"^{path}{said}"):
+            assert_gradient(bound(X, Y), model, grad, wrt=path)
+    with pytest.raises(AssertionError, match=f"^the array{said}"):
+        assert_gradient(lambda X: fs.elbo(model, X, Y, jitter=JITTER), X, X_bar)
+    assert_gradient(bound(X, Y), model, grad, wrt=("covariance.variance", "posterior"))
+    assert_gradient(np.sum, np.ones(0), np.ones(0))
+    with pytest.raises(AssertionError, match="gradient says .* differences 0"):
+        assert_gradient(lambda x: 1.0, 1.0, 1e-3)
+
+
 def test_incomparable_arguments_are_refused(problem):
     model, X, Y = problem
     grad = fs.elbo_and_grad(model, X, Y)[1]
     with pytest.raises(TypeError, match="`gradient` must have the type of `at`, SVGP, got RBF"):
         assert_gradient(bound(X, Y), model, grad.covariance)
-    wrong = fs.replace_at(grad, "posterior.mean", np.ones(3))
+    wrong = fs.records.replace_at(grad, "posterior.mean", np.ones(3))
     with pytest.raises(AssertionError, match=r"^posterior.mean: the gradient has shape \(3,\)"):
         assert_gradient(bound(X, Y), model, wrong)
-    single = fs.replace_at(model, "inducing", np.float32(model.inducing))
+    single = fs.records.replace_at(model, "inducing", np.float32(model.inducing))
     with pytest.raises(TypeError, match="`inducing` must be float64 for differences, got float32"):
         assert_gradient(bound(X, Y), single, grad)
     with pytest.raises(TypeError, match="step_size.*step"):

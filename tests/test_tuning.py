@@ -66,8 +66,10 @@ def test_the_fields_are_read_at_call_time(rng, tune):
             return plain(self, inducing, X)
 
     X, Z = rng.standard_normal((23, 1)), rng.standard_normal((4, 1))
-    covariance = fs.record(Watched)(1.0, 0.8)
-    model = fs.SVGP(covariance, Z, fs.at_prior(fs.Marginal, covariance, Z), fs.Gaussian(0.1))
+    covariance = fs.records.record(Watched)(1.0, 0.8)
+    model = fs.SVGP(
+        covariance, Z, fs.posteriors.at_prior(fs.Marginal, covariance, Z), fs.Gaussian(0.1)
+    )
     fs.elbo(model, X, X[:, 0])
     assert sizes == [23]
     sizes.clear()

@@ -92,8 +92,11 @@ def test_svgp_value_and_gradients(name):
     value, grad = fs.elbo_and_grad(model, X, Y, **settings)
     close(value, v["out.elbo"])
     close(fs.elbo(model, X, Y, **settings), v["out.elbo"])
-    close(fs.kl_term_and_grad(model, jitter=settings["jitter"])[0], v["out.kl"])
-    close(fs.data_term_and_grad(model, X, Y, **settings)[0], v["in.scale"] * v["out.var_exp"].sum())
+    close(fs.bounds.kl_term_and_grad(model, jitter=settings["jitter"])[0], v["out.kl"])
+    close(
+        fs.bounds.data_term_and_grad(model, X, Y, **settings)[0],
+        v["in.scale"] * v["out.var_exp"].sum(),
+    )
     mean, var = fs.predict_f(model, X, jitter=settings["jitter"])
     close(mean, single(v["out.f_mean"], 1))
     close(var, single(v["out.f_var"], 1))
@@ -107,21 +110,22 @@ def test_svgp_value_and_gradients(name):
 
 
 @pytest.mark.parametrize(
-    "name, kind", [("whitened", fs.WhitenedOrthogonal), ("unwhitened", fs.Orthogonal)]
+    "name, kind",
+    [("whitened", fs.posteriors.WhitenedOrthogonal), ("unwhitened", fs.posteriors.Orthogonal)],
 )
 def test_solve_gp(name, kind):
     v, meta = read(f"solvegp_{name}_rbf_gaussian")
     fields = [v["in.qu_mu"][:, 0], v["in.qu_sqrt"][0], v["in.qv_mu"][:, 0], v["in.qv_sqrt"][0]]
     model = fs.SVGP(
         covariance_of(v, meta),
-        fs.InducingPair(v["in.Z"], v["in.O"]),
+        fs.posteriors.InducingPair(v["in.Z"], v["in.O"]),
         kind(*fields),
         likelihood_of(v, meta),
     )
     X, Y, jitter = v["in.X"], v["in.Y"][:, 0], float(v["in.jitter"])
     value, grad = fs.elbo_and_grad(model, X, Y, num_data=v["in.scale"] * len(X), jitter=jitter)
     close(value, v["out.elbo"])
-    close(fs.kl_term_and_grad(model, jitter=jitter)[0], v["out.kl_u"] + v["out.kl_v"])
+    close(fs.bounds.kl_term_and_grad(model, jitter=jitter)[0], v["out.kl_u"] + v["out.kl_v"])
     close(grad.covariance.variance, v["grad.kernel.variance"])
     close(grad.covariance.lengthscales, v["grad.kernel.lengthscales"])
     close(grad.likelihood.variance, v["grad.likelihood.variance"])
@@ -138,7 +142,8 @@ def test_solve_gp(name, kind):
 
 
 @pytest.mark.parametrize(
-    "name, kind", [("tsvgp", fs.AbsorbedDualSites), ("tsvgp_white", fs.DualSites)]
+    "name, kind",
+    [("tsvgp", fs.posteriors.AbsorbedDualSites), ("tsvgp_white", fs.posteriors.DualSites)],
 )
 def test_dual_sites(name, kind):
     """The state after 0, 1 and 5 E-steps, and the gradient of the M-step at the last."""
@@ -150,10 +155,10 @@ def test_dual_sites(name, kind):
         if f"out.elbo_{step}" in v:
             value, grad = fs.elbo_and_grad(model, X, Y, jitter=jitter)
             close(value, v[f"out.elbo_{step}"])
-            close(fs.kl_term_and_grad(model, jitter=jitter)[0], v[f"out.kl_{step}"])
+            close(fs.bounds.kl_term_and_grad(model, jitter=jitter)[0], v[f"out.kl_{step}"])
             close(model.posterior.lambda1, v[f"out.lambda_1_{step}"][:, 0])
             close(model.posterior.lambda2, v[f"out.Lambda_2_{step}"][0])
-            marginal = fs.convert(model, fs.Marginal, jitter=jitter).posterior
+            marginal = fs.posteriors.convert(model, fs.Marginal, jitter=jitter).posterior
             close(marginal.mean, v[f"out.m_{step}"][:, 0])
             close(marginal.scale_tril @ marginal.scale_tril.T, v[f"out.S_{step}"][0])
         if step < 5:

@@ -1,12 +1,12 @@
-"""Generate the lists that follow from the table of public names.
+"""Generate the lists that follow from the tables of public names.
 
-The table is ``_ROOMS`` of ``fastsvgp/__init__.py``.
+The tables are those of ``fastsvgp/public_names.py``.
 
 ``python tools/public_names.py`` updates them; ``--check`` names stale ones without writing. The
-lists are the stub ``__init__.pyi``, the ``__init__`` of rooms that consist of public names, the
-functions that kinds of model serve (``models.OFFERED``), the modules of records
-(``registry.OURS``), and the entries of ``docs/api``. The ``__init__`` of ``kernels`` follows from
-its front doors. The sources are read, not imported.
+lists are the stubs of the package and of modules whose names load at their first use, the functions
+that kinds of model serve (``models.OFFERED``), the modules of records (``registry.OURS``), and the
+entries of ``docs/api``. The ``__init__`` of ``kernels`` follows from its front doors. The sources
+are read, not imported.
 """
 
 import ast
@@ -17,10 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = pathlib.PurePosixPath("fastsvgp")
 WIDTH = 100
-# public module -> the room that contains it, if its path differs
-MODULES = {"schedules": "optim"}
-DOORS = "covariances", "likelihoods", "posteriors"
-STUB = '''"""The public names, for type checkers and editors; __init__.py loads them lazily.
+STUB = '''"""Public names, for type checkers and editors; the module loads them at their first use.
 
 Written by ``python tools/public_names.py``.
 """
@@ -37,6 +34,9 @@ class Sources:
         path = str(path)
         return self.written.get(path) or (self.root / path).read_text(encoding="utf-8")
 
+    def has(self, path):
+        return (self.root / path).exists()
+
     def tree(self, path):
         return ast.parse(self.text(path))
 
@@ -52,14 +52,15 @@ class Sources:
         return [
             path
             for path, text in self.written.items()
-            if (self.root / path).read_text(encoding="utf-8") != text
+            if not self.has(path) or (self.root / path).read_text(encoding="utf-8") != text
         ]
 
 
 def constant(tree, name):
     """Return the value of a module's constant, which must be a literal."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if targets[0] is not None and ast.unparse(targets[0]) == name:
             return ast.literal_eval(node.value)
     raise LookupError(f"no literal {name}")
 
@@ -96,34 +97,46 @@ def replaced(text, tree, name, new):
     return "".join([*lines[: node.lineno - 1], new, *lines[node.end_lineno :]])
 
 
-def stub(rooms, modules):
-    parts = [import_of(".", [name for name in modules if name not in MODULES], reexport=True)]
-    found = {f".{room}": list(names) for room, names in rooms.items()}
-    for name, package in MODULES.items():
-        found.setdefault(f".{package}", []).append(name)
-    parts += [import_of(module, found[module], reexport=True) for module in sorted(found)]
-    return f"{STUB}\n{''.join(parts)}\n__version__: str\n"
+def lazy(tree):
+    """Whether a module defines and imports none of its names."""
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    defines = any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in tree.body)
+    return not defines and all(node.module in (None, "public_names") for node in imports)
 
 
-def defined_in(sources, room):
-    """Return the module of a room that defines each name, dotted if it lies in a folder."""
-    return {
-        node.name: ".".join(path.relative_to(PACKAGE / room).with_suffix("").parts)
-        for path in sources.files(PACKAGE / room, "*.py")
-        for node in sources.tree(path).body
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+def stub(dots, files):
+    """Return the stub of a module whose names are in these files; ``dots`` lead to the package."""
+    found: dict = {}
+    for file, names in files.items():
+        parent, _, last = file.rpartition(".")
+        found.setdefault(file if names else parent, []).extend(names or [last])
+    parts = (import_of(f"{dots}{file}", found[file], reexport=True) for file in sorted(found))
+    return f"{STUB}\n{''.join(parts)}"
+
+
+def stubs(sources, modules, own, front, whole):
+    """Write the stubs of the package and of its lazy modules."""
+    shown = {
+        name: file for files in modules.values() for file, names in files.items() for name in names
     }
-
-
-def door(sources, room, names):
-    """Return the ``__init__`` of a room: docstring, imports of public names, and names."""
-    module, found = defined_in(sources, room), {}
-    for name in names:
-        found.setdefault(module[name], []).append(name)
-    said = ast.get_docstring(sources.tree(PACKAGE / room / "__init__.py"), clean=False)
-    imports = "".join(import_of(f".{stem}", found[stem]) for stem in sorted(found))
-    listed = literal("__all__", [f'"{name}"' for name in in_order(names)], "[]")
-    return f'"""{said}"""\n\n{imports}\n{listed}'
+    files = {file: list(names) for file, names in own.items()}
+    for name in front:
+        files.setdefault(shown[name], []).append(name)
+    names = import_of(".", [*modules, *whole], reexport=True)
+    imports = stub(".", files).removeprefix(f"{STUB}\n")
+    text = f"{STUB}\n{names}{imports}\n__version__: str\n"
+    sources.write(PACKAGE / "__init__.pyi", text)
+    for module, files in modules.items():
+        folder = PACKAGE / module
+        path = (
+            folder / "__init__.py"
+            if sources.has(folder / "__init__.py")
+            else folder.with_suffix(".py")
+        )
+        if sources.text(path).endswith(f'= offer("{module}")\n') and lazy(sources.tree(path)):
+            sources.write(
+                path.with_suffix(".pyi"), stub(".." if path.stem == "__init__" else ".", files)
+            )
 
 
 def operations(sources, room):
@@ -158,36 +171,49 @@ def served(sources, public):
     found = set()
     for path in sources.files(PACKAGE, "*.py"):
         for node in ast.walk(sources.tree(path)):
-            if isinstance(node, ast.FunctionDef) and decorated(node, r"public_call\([A-Z]\w*.*\)"):
-                found.add(node.name)
+            if isinstance(node, ast.FunctionDef):
+                for call in node.decorator_list:
+                    if re.fullmatch(r"public_call\([A-Z]\w*.*\)", ast.unparse(call)):
+                        named = {k.arg: k.value for k in call.keywords}.get("name")
+                        found.add(node.name if named is None else ast.literal_eval(named))
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "models.register":
                 found |= {keyword.arg for keyword in node.keywords}
     return [name for name in public if name in found]
 
 
 def entries(text):
-    """Return ``(name, position of its line)`` of each ``fastsvgp`` entry on a page of docs/api."""
+    """Return ``(name, position of its line)`` of each dotted entry on a page of docs/api."""
     module = None
     for match in re.finditer(r"(?m)^(?:\.\. currentmodule:: (\S+)|   (\w+))\n", text):
         module = match.group(1) or module
-        if module == "fastsvgp" and match.group(2):
-            yield match.group(2), match.span()
+        if module and match.group(2):
+            yield f"{module}.{match.group(2)}", match.span()
 
 
-def pages(sources, rooms):
-    """Update the entries of docs/api: remove old names, add new ones after their room."""
-    names = [name for group in rooms.values() for name in group]
+def pages(sources, groups):
+    """Update the entries of docs/api: remove old names, add new ones after a name of their group.
+
+    groups : lists of dotted names that are defined together
+    """
+    names = {name for group in groups for name in group}
+    modules = {name.rpartition(".")[0] for name in names}
     paths = [p for p in sources.files("docs/api", "*.rst") if "generated" not in p.parts]
     for path in paths:
         text = sources.text(path)
         for name, (start, end) in reversed(list(entries(text))):
-            if name not in names:
+            if name.rpartition(".")[0] in modules and name not in names:
                 text = text[:start] + text[end:]
         sources.write(path, text)
     at = {name: path for path in paths for name, _ in entries(sources.text(path))}
-    for group in rooms.values():
+    for group in groups:
         for name in [name for name in group if name not in at]:
-            near = [other for other in group if other in at]
+            module = name.rpartition(".")[0]
+            near = [
+                other
+                for other in [*at, *group]
+                if other in at and other.rpartition(".")[0] == module
+            ]
+            near = [other for other in group if other in at] or near
             if not near:
                 raise SystemExit(
                     f"{name} stands on no page of docs/api, and no other name of its module does:"
@@ -196,17 +222,32 @@ def pages(sources, rooms):
             path = at[name] = at[near[-1]]
             text = sources.text(path)
             end = dict(entries(text))[near[-1]][1]
-            sources.write(path, f"{text[:end]}   {name}\n{text[end:]}")
+            sources.write(path, f"{text[:end]}   {name.rpartition('.')[2]}\n{text[end:]}")
+
+
+def documented(modules, own, front):
+    """Return the dotted names of the reference by file: each at the place where users find it."""
+    groups = [[f"fastsvgp.{name}" for name in names] for names in own.values()]
+    groups.append([f"fastsvgp.{name}" for name in front])
+    for module, files in modules.items():
+        for names in files.values():
+            groups.append([f"fastsvgp.{module}.{name}" for name in names if name not in front])
+    return groups
 
 
 def update(sources):
     """Write all lists to ``sources``."""
-    table = sources.tree(PACKAGE / "__init__.py")
-    rooms, modules = constant(table, "_ROOMS"), constant(table, "_MODULES")
-    public = [name for names in rooms.values() for name in names]
-    sources.write(PACKAGE / "__init__.pyi", stub(rooms, modules))
-    for room in DOORS:
-        sources.write(PACKAGE / room / "__init__.py", door(sources, room, rooms[room]))
+    table = sources.tree(PACKAGE / "public_names.py")
+    modules, own, front, whole = (constant(table, n) for n in ("MODULES", "OWN", "FRONT", "WHOLE"))
+    groups = {"": own} | modules
+    public = dict.fromkeys(
+        one
+        for module, files in groups.items()
+        for names in files.values()
+        for name in names
+        for one in (name, f"{module}.{name}")
+    )
+    stubs(sources, modules, own, front, whole)
     sources.write(PACKAGE / "kernels" / "__init__.py", operations(sources, PACKAGE / "kernels"))
     for path, name, values, brackets in (
         (PACKAGE / "models.py", "OFFERED", [f'"{n}"' for n in served(sources, public)], "()"),
@@ -219,7 +260,7 @@ def update(sources):
     ):
         new = literal(name, values, brackets)
         sources.write(path, replaced(sources.text(path), sources.tree(path), name, new))
-    pages(sources, rooms)
+    pages(sources, documented(modules, own, front))
 
 
 def main(arguments):

@@ -65,7 +65,7 @@ def in_full(name, data):
     """Return data as the example has them, with likelihood and number of outputs."""
     likelihood, outputs = {
         "mnist": (fs.Softmax(num_classes=10), 10),
-        "banana": (fs.BernoulliLogit(), None),
+        "banana": (fs.likelihoods.BernoulliLogit(), None),
     }.get(name, (fs.Gaussian(0.1), None))
     return *data[:4], likelihood, outputs
 
@@ -88,7 +88,7 @@ def train(data, split, steps, checkpoint, *, name, method, row=None, variant=Non
     if variant == "authors' start":
         options |= {"begin": minibatches.authors_start, "natural_step_size": setting.natural}
     elif variant == "falling":
-        falling = fs.schedules.cosine(setting.adam, setting.adam / 100, "all")
+        falling = fs.optim.schedules.cosine(setting.adam, setting.adam / 100, "all")
         options["optimiser"] = fs.adam(falling)
     own = in_full(name, data)
     model, info = minibatches.train(method, setting, own, split, **options)
@@ -183,8 +183,8 @@ def toy(split, part):
 
 def em(data, split, steps, checkpoint, *, held):
     """Run EM on banana with this held fixed; the score is the bound after the last M-step."""
-    inducing = fs.kmeans_inducing(data.X, data.scaled(50), rng=0)
-    given = fs.RBF(1.0, 1.0), inducing, fs.BernoulliLogit(), data.X, data.y
+    inducing = fs.inducing.kmeans(data.X, data.scaled(50), rng=0)
+    given = fs.RBF(1.0, 1.0), inducing, fs.likelihoods.BernoulliLogit(), data.X, data.y
     values, _ = example.em_of(example.HELD[held], *given, rounds=steps)
     best = {"bound after 3": float(values[min(2, len(values) - 1)]), "bound": float(values[-1])}
     return {"scores": best, "curve": [float(value) for value in values]}

@@ -19,7 +19,7 @@ BOUNDS = np.log([0.05, 20.0])
 
 
 def at(model, lengthscale):
-    return fs.replace_at(model, "covariance.lengthscales", float(lengthscale))
+    return fs.records.replace_at(model, "covariance.lengthscales", float(lengthscale))
 
 
 def best(bound):
@@ -37,7 +37,7 @@ def map_of_em(data, held, rounds):
 
     def em_round(lengthscale):
         q = example.converged(at(start, lengthscale), X, y)
-        q = fs.convert(q, example.HELD[held])
+        q = fs.posteriors.convert(q, example.HELD[held])
         return best(lambda length: fs.elbo(at(q, length), X, y))
 
     limit = best(lambda length: fs.elbo(example.converged(at(start, length), X, y), X, y))
@@ -83,7 +83,7 @@ def alternate(data, rounds, checkpoint, name, method):
     likelihood = fs.BernoulliProbit() if name == "banana" else fs.Gaussian(variance=1.0)
     e_steps, natural, m_steps, size = CLASSES if name == "banana" else REGRESSION
     covariance = fs.Matern52(variance=1.0, lengthscales=np.ones(X.shape[1]))
-    kind = fs.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened
+    kind = fs.posteriors.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened
     given = covariance, X[: data.scaled(50)].copy(), likelihood
 
     def scores(model):
@@ -143,11 +143,11 @@ def gpflow_steps(data, inducing, steps, natural, adam):
     tf.config.threading.set_inter_op_parallelism_threads(1)
     X, y, Xs, ys, _, outputs = data
     y, ys = (labels[:, None].astype(float) for labels in (y, ys))
-    length = fs.median_lengthscales(X, rng=0, ard=False)
+    length = fs.inducing.median_lengthscales(X, rng=0, ard=False)
     model = gpflow.models.SVGP(
         gpflow.kernels.Matern52(lengthscales=float(length)),
         gpflow.likelihoods.MultiClass(outputs),
-        fs.kmeans_inducing(X, inducing, rng=0),
+        fs.inducing.kmeans(X, inducing, rng=0),
         num_latent_gps=outputs,
         num_data=len(X),
     )

@@ -58,7 +58,7 @@ def train_deep(data, split, steps, checkpoint, *, method, layers, natural=None):
     sizes = {"inducing": data.scaled(500, least=8), "batch_size": data.scaled(1000, least=32)}
     start, options = deep.prepared(DEEP[method], data.X, layers, **sizes, seed=split)
     if natural is not None:
-        options["natural_step_size"] = fs.schedules.cosine(*natural, "all")
+        options["natural_step_size"] = fs.optim.schedules.cosine(*natural, "all")
     options |= checkpoint.options(checkpoint.look(LOOKS, scores))
     model = checkpoint.start(lambda: start)
     model, info = fs.fit(model, data.X, data.y, steps=steps, **options)
@@ -181,7 +181,7 @@ def train(data, split, steps, checkpoint, *, method, inducing, probes=None):
         return dict(zip(("RMSE", "NLPD"), example.scores(model, *data[2:4]), strict=True))
 
     X, M = data.X, data.scaled(inducing, least=8)
-    Z = X[:M] if checkpoint.path.is_file() else fs.kmeans_inducing(X, M, rng=split)
+    Z = X[:M] if checkpoint.path.is_file() else fs.inducing.kmeans(X, M, rng=split)
     sizes = {"batch_size": data.scaled(100, least=32), "rest": min(1000, steps // 5)}
     start, options = example.prepared(method, X, Z, **sizes, seed=split)
     if probes is not None:
@@ -263,7 +263,11 @@ ERROR = {
     "RBF": ((1.96, 0.02), (1.95, 0.01), (1.94, 0.02)),
     "Conv": ((1.31, 0.02), (1.53, 0.02), (1.53, 0.03)),
 }
-KINDS = {"W-SVGP": fs.Whitened, "L-SVGP": fs.LikelihoodForm, "R-SVGP": fs.Relaxed}
+KINDS = {
+    "W-SVGP": fs.Whitened,
+    "L-SVGP": fs.posteriors.LikelihoodForm,
+    "R-SVGP": fs.posteriors.Relaxed,
+}
 
 
 @cache
@@ -276,18 +280,18 @@ def digits(part):
 def covariance_of(kernel, X, M, seed):
     """Return a covariance of images and the inducing inputs at the start."""
     if kernel == "RBF":
-        length = np.full(X.shape[1], fs.median_lengthscales(X, rng=seed, ard=False))
+        length = np.full(X.shape[1], fs.inducing.median_lengthscales(X, rng=seed, ard=False))
         rows = np.random.default_rng(seed).choice(len(X), M, replace=False)
         return fs.RBF(variance=1.0, lengthscales=length), X[rows].copy()
     base = fs.RBF(variance=100.0, lengthscales=2.0)
     count = (patches.IMAGE[0] - patches.PATCH[0] + 1) * (patches.IMAGE[1] - patches.PATCH[1] + 1)
-    covariance = fs.Convolutional(
+    covariance = fs.covariances.Convolutional(
         base,
         np.full(count, 1 / count),
         image_shape=patches.IMAGE,
         patch_shape=patches.PATCH,
     )
-    return covariance, fs.patch_inducing(X, M, covariance, rng=seed)
+    return covariance, fs.inducing.patches(X, M, covariance, rng=seed)
 
 
 def train_digits(data, split, steps, checkpoint, *, kernel, method):
@@ -299,7 +303,9 @@ def train_digits(data, split, steps, checkpoint, *, kernel, method):
     def start():
         covariance, inducing = covariance_of(kernel, data.X, data.scaled(750, least=8), split)
         q = patches.posterior(KINDS[method], covariance, inducing)
-        return fs.SVGP(covariance, inducing, q, fs.RobustMax(num_classes=patches.CLASSES))
+        return fs.SVGP(
+            covariance, inducing, q, fs.likelihoods.RobustMax(num_classes=patches.CLASSES)
+        )
 
     own = {"covariance.weights": falling(RATE / 100)} if kernel == "Conv" else None
     model, info = fs.fit(

@@ -73,7 +73,7 @@ def by_blocks(data, split, steps, checkpoint, *, basis, block, augmented=False):
     epochs = range(per, per * steps + 1, per)
     look = checkpoint.look(epochs, lambda model: scores(model, data))
     options = checkpoint.options_of_blocks(look)
-    model, info = fs.optimal_weights(
+    model, info = fs.qsgp.optimal_weights(
         made, data.X, data.y, method="blocks", block=block, epochs=steps, rng=split, **options
     )
     if info.iterations < per * steps and info.residual > CONVERGED:
@@ -94,8 +94,8 @@ def svgp(data, split, steps, checkpoint, *, learn):
     def make():
         rows = data.scaled(1000, least=50)
         covariance, noise = example.hyperparameters(data.X, data.y, rows, np.random.default_rng(0))
-        Z = fs.kmeans_inducing(data.X, data.scaled(512, least=8), rng=split)
-        q = fs.at_prior(fs.Whitened, covariance, Z)
+        Z = fs.inducing.kmeans(data.X, data.scaled(512, least=8), rng=split)
+        q = fs.posteriors.at_prior(fs.Whitened, covariance, Z)
         return fs.SVGP(covariance, Z, q, fs.Gaussian(variance=noise))
 
     model, info = fs.fit(
@@ -259,7 +259,7 @@ def odd_or_even(data, split, steps, checkpoint, *, features):
         steps=steps,
         batch_size=data.scaled(100, least=32),
         basis_size=data.scaled(20_000),
-        optimiser=fs.adagrad(0.1),
+        optimiser=fs.optim.adagrad(0.1),
         rng=split,
         **checkpoint.options(checkpoint.look({1000, 3000, steps}, found)),
     )

@@ -77,7 +77,7 @@ class Checkpoint:
         return self._files() | {"callback": watch}
 
     def options_of_blocks(self, look=None):
-        """Return the same for ``fs.optimal_weights`` by blocks."""
+        """Return the same for ``fs.qsgp.optimal_weights`` by blocks."""
 
         def watch(model, info):
             return self._watch(info.iterations, model, look)
@@ -137,7 +137,7 @@ class Checkpoint:
 def hyperparameters(model):
     """Return covariance and likelihood of a model as numbers and lists, by path."""
     found = {}
-    for path, _, value in fs.leaves(model):
+    for path, _, value in fs.records.leaves(model):
         ours = "covariance" in path or path.startswith("likelihood")
         if ours and value is not None and np.size(value) <= SMALL:
             found[path] = np.asarray(value).tolist()

@@ -39,7 +39,7 @@ def train(data, split, steps, checkpoint, *, method, lengthscale=None, weights=N
     """
     sizes = {}
     if weights is not None:
-        sizes["posterior.weights_v"] = fs.schedules.cosine(*weights, "all")
+        sizes["posterior.weights_v"] = fs.optim.schedules.cosine(*weights, "all")
     options = {
         "batch_size": data.scaled(example.BATCH, least=32),
         "optimiser": fs.adam(0.01, step_sizes=sizes),

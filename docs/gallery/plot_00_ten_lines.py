@@ -17,7 +17,7 @@ X = rng.uniform(-3, 3, (500, 1))
 Y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(500)
 
 start = fs.SGPR(
-    fs.RBF(1.0, np.ones(1)), inducing=fs.kmeans_inducing(X, 20, rng=0), noise_variance=0.1
+    fs.RBF(1.0, np.ones(1)), inducing=fs.inducing.kmeans(X, 20, rng=0), noise_variance=0.1
 )
 sgpr, info = fs.fit(start, X, Y, steps=50)
 grid = np.linspace(-4, 4, 300)[:, None]

@@ -13,10 +13,15 @@ from sklearn.datasets import make_moons
 import fastsvgp as fs
 
 X, labels = make_moons(600, noise=0.25, random_state=0)
-covariance = fs.Matern52(variance=4.0, lengthscales=fs.median_lengthscales(X, rng=0))
-Z = fs.kmeans_inducing(X, 32, rng=0)
-start = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.BernoulliLogit())
-schedule = fs.schedules.log_linear(1e-2, 0.2, 50)
+covariance = fs.Matern52(variance=4.0, lengthscales=fs.inducing.median_lengthscales(X, rng=0))
+Z = fs.inducing.kmeans(X, 32, rng=0)
+start = fs.SVGP(
+    covariance,
+    Z,
+    fs.posteriors.at_prior(fs.Whitened, covariance, Z),
+    fs.likelihoods.BernoulliLogit(),
+)
+schedule = fs.optim.schedules.log_linear(1e-2, 0.2, 50)
 model, info = fs.fit(
     start,
     X,

@@ -18,7 +18,11 @@ counts = rng.poisson(rate)
 
 covariance, Z = fs.RBF(variance=1.0, lengthscales=1.0), np.linspace(0, 10, 25)[:, None]
 start = fs.SVGP(
-    covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.Poisson(), fs.ConstantMean(1.0)
+    covariance,
+    Z,
+    fs.posteriors.at_prior(fs.Whitened, covariance, Z),
+    fs.Poisson(),
+    fs.means.ConstantMean(1.0),
 )
 model, info = fs.fit(
     start,

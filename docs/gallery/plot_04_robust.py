@@ -21,13 +21,13 @@ Y[wild] += rng.normal(0, 3, wild.sum())
 covariance, Z = fs.RBF(1.0, 0.7), np.linspace(-3, 3, 15)[:, None]
 likelihoods = {
     "Gaussian": fs.Gaussian(0.1),
-    "Laplace": fs.Laplace(0.2),
+    "Laplace": fs.likelihoods.Laplace(0.2),
     "Student-t": fs.StudentT(scale=0.2, df=3.0),
 }
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), sharey=True)
 for ax, (name, likelihood) in zip(axes, likelihoods.items(), strict=True):
-    start = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), likelihood)
-    steps = fs.schedules.log_linear(1e-3, 0.1, 50)
+    start = fs.SVGP(covariance, Z, fs.posteriors.at_prior(fs.Whitened, covariance, Z), likelihood)
+    steps = fs.optim.schedules.log_linear(1e-3, 0.1, 50)
     model, info = fs.fit(
         start,
         X,

@@ -14,8 +14,8 @@ import fastsvgp as fs
 rng = np.random.default_rng(3)
 X = rng.uniform(-2, 2, (1000, 2))
 Y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(1000)
-covariance, Z = fs.RBF(1.0, np.ones(2)), fs.kmeans_inducing(X, 50, rng=0)
-start = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.Gaussian(0.1))
+covariance, Z = fs.RBF(1.0, np.ones(2)), fs.inducing.kmeans(X, 50, rng=0)
+start = fs.SVGP(covariance, Z, fs.posteriors.at_prior(fs.Whitened, covariance, Z), fs.Gaussian(0.1))
 
 plt.figure(figsize=(7, 3.5))
 for name, options in {"Adam alone": {}, "natural steps of 0.1": {"natural_step_size": 0.1}}.items():

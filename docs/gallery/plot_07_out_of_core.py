@@ -26,8 +26,8 @@ for rows in np.split(np.arange(N), 10):
 
 X, Y = (np.load(files[name], mmap_mode="r") for name in ("X", "Y"))
 some = np.array(X[::400])
-covariance, Z = fs.RBF(1.0, 0.7 * np.ones(2)), fs.kmeans_inducing(some, 80, rng=0)
-start = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.Gaussian(0.1))
+covariance, Z = fs.RBF(1.0, 0.7 * np.ones(2)), fs.inducing.kmeans(some, 80, rng=0)
+start = fs.SVGP(covariance, Z, fs.posteriors.at_prior(fs.Whitened, covariance, Z), fs.Gaussian(0.1))
 model, info = fs.fit(
     start, X, Y, steps=300, batch_size=1000, natural_step_size=0.1, optimiser=fs.adam(0.02), rng=0
 )

@@ -18,7 +18,7 @@ grid = np.linspace(-1.3, 1.3, 200)[:, None]
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True)
 for layers, ax in zip((1, 2), axes, strict=True):
-    model = fs.deep_gp(X, fs.Gaussian(variance=0.01), num_layers=layers, M=15, rng=0)
+    model = fs.layers.deep_gp(X, fs.Gaussian(variance=0.01), num_layers=layers, M=15, rng=0)
     model, info = fs.fit(
         model, X, Y, steps=500, optimiser=fs.adam(0.02), natural_step_size=0.1, rng=0
     )

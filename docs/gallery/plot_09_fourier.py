@@ -21,9 +21,11 @@ exact, _ = fs.predict_f(fs.optimal_svgp(fs.SGPR(covariance, X, noise_variance=0.
 
 numbers, errors = (30, 100, 300, 1000, 3000, 10_000), []
 for m in numbers:
-    prior = fs.ChevronWeights(mean=np.zeros(m), columns=np.zeros((m, 0)), diagonal=np.ones(m))
-    model = fs.QSGP(fs.RandomFourier(covariance, num_features=m, seed=0), prior, fs.Gaussian(0.01))
-    model, info = fs.optimal_weights(model, X, Y, iterations=200)
+    prior = fs.qsgp.ChevronWeights(mean=np.zeros(m), columns=np.zeros((m, 0)), diagonal=np.ones(m))
+    model = fs.QSGP(
+        fs.qsgp.RandomFourier(covariance, num_features=m, seed=0), prior, fs.Gaussian(0.01)
+    )
+    model, info = fs.qsgp.optimal_weights(model, X, Y, iterations=200)
     mean, _ = fs.predict_f(model, new)
     errors.append(np.sqrt(np.mean((mean - exact) ** 2)))
 

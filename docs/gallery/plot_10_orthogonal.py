@@ -21,7 +21,9 @@ few, between = both[::2], both[1::2]
 
 models = {
     "5": fs.SGPR(covariance, few, noise),
-    "5 and 5": fs.OrthogonalSGPR(covariance, fs.InducingPair(few, between), noise),
+    "5 and 5": fs.bounds.OrthogonalSGPR(
+        covariance, fs.posteriors.InducingPair(few, between), noise
+    ),
     "10": fs.SGPR(covariance, both, noise),
 }
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), sharey=True)

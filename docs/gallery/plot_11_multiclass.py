@@ -18,10 +18,10 @@ X = 0.5 * angle[:, None] * np.stack(
     [np.cos(turned), np.sin(turned)], 1
 ) + 0.12 * rng.standard_normal((600, 2))
 
-covariance, Z = fs.RBF(4.0, 0.6), fs.kmeans_inducing(X, 40, rng=0)
-q = fs.at_prior(fs.Whitened, covariance, Z, outputs=3)
+covariance, Z = fs.RBF(4.0, 0.6), fs.inducing.kmeans(X, 40, rng=0)
+q = fs.posteriors.at_prior(fs.Whitened, covariance, Z, outputs=3)
 start = fs.SVGP(covariance, Z, q, fs.Softmax(num_classes=3))
-steps = fs.schedules.log_linear(1e-2, 0.2, 50)
+steps = fs.optim.schedules.log_linear(1e-2, 0.2, 50)
 model, info = fs.fit(
     start,
     X,

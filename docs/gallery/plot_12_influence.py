@@ -15,12 +15,12 @@ rng = np.random.default_rng(10)
 X = np.sort(np.concatenate([rng.uniform(-3, 0, 60), rng.uniform(0, 3, 15)]))[:, None]
 labels = (rng.random(75) < 1 / (1 + np.exp(-4 * np.sin(1.5 * X[:, 0])))).astype(int)
 Z = np.linspace(-3, 3, 15)[:, None]
-sites = fs.AbsorbedDualSites(lambda1=np.zeros(15), lambda2=np.zeros((15, 15)))
-start = fs.SVGP(fs.RBF(2.0, 1.0), Z, sites, fs.BernoulliLogit())
+sites = fs.posteriors.AbsorbedDualSites(lambda1=np.zeros(15), lambda2=np.zeros((15, 15)))
+start = fs.SVGP(fs.RBF(2.0, 1.0), Z, sites, fs.likelihoods.BernoulliLogit())
 model, info = fs.em(start, X, labels, rounds=5, fixed="inducing")
 
-found = fs.dual_parameters(model, X, labels)
-without = fs.leave_one_out(model, X, labels)
+found = fs.sites.dual_parameters(model, X, labels)
+without = fs.sites.leave_one_out(model, X, labels)
 grid = np.linspace(-3.5, 3.5, 200)[:, None]
 probability, _ = fs.predict_y(model, grid)
 

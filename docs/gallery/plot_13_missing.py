@@ -21,7 +21,7 @@ weights = ~np.isnan(Y)
 
 covariance, Z = fs.Matern52(1.0, 0.8), np.linspace(-3, 3, 25)[:, None]
 start = fs.SVGP(
-    covariance, Z, fs.at_prior(fs.Whitened, covariance, Z, outputs=3), fs.Gaussian(0.05)
+    covariance, Z, fs.posteriors.at_prior(fs.Whitened, covariance, Z, outputs=3), fs.Gaussian(0.05)
 )
 model, info = fs.fit(
     start, X, Y, weights=weights, steps=200, natural_step_size=0.3, optimiser=fs.adam(0.02), rng=0

@@ -26,12 +26,12 @@ def features(X):
 
 # %% For comparison a process on the inputs, and one on the network's features, trained jointly.
 
-plain = fs.SGPR(covariance, fs.kmeans_inducing(X, 40, rng=0), noise_variance=0.1)
+plain = fs.SGPR(covariance, fs.inducing.kmeans(X, 40, rng=0), noise_variance=0.1)
 plain, info = fs.fit(plain, X, Y, steps=200)
 plain_bound = fs.collapsed_bound(plain, X, Y)
 
-Z = fs.kmeans_inducing(features(X), 40, rng=0)
-model = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.Gaussian(0.1))
+Z = fs.inducing.kmeans(features(X), 40, rng=0)
+model = fs.SVGP(covariance, Z, fs.posteriors.at_prior(fs.Whitened, covariance, Z), fs.Gaussian(0.1))
 adam = fs.adam(0.02, fixed="posterior")
 state, sums, bounds = adam.init(model), [0.0, 0.0, 0.0], []
 for step in range(400):

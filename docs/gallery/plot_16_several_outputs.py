@@ -29,7 +29,7 @@ def band(ax, x, mean, sd, title):
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), sharey=True)
 for num_latents, ax in zip(("separate", 2), axes, strict=False):
-    start = fs.multi_gp(X, Y, num_latents, M=25, weights=weights, rng=0)
+    start = fs.layers.multi_gp(X, Y, num_latents, M=25, weights=weights, rng=0)
     mixed = start.mixing is not None  # then the mixing has the scale of the variances
     held = [f"latents.{number}.covariance.variance" for number in range(2)] if mixed else []
     optimiser = fs.adam(0.05, fixed=held)
@@ -42,7 +42,9 @@ for num_latents, ax in zip(("separate", 2), axes, strict=False):
     band(ax, X[:, 0], mean[:, 0], np.sqrt(var[:, 0]), "two functions" if mixed else "separate")
 
 y = np.sin(X[:, 0]) + np.exp(-1.5 + np.sin(0.7 * X[:, 0])) * rng.standard_normal(150)
-start = fs.multi_gp(X, y, "separate", M=15, likelihood=fs.HeteroskedasticGaussian(), rng=0)
+start = fs.layers.multi_gp(
+    X, y, "separate", M=15, likelihood=fs.likelihoods.HeteroskedasticGaussian(), rng=0
+)
 model, info = fs.em(start, X, y, rounds=10)
 mean, var = fs.predict_y(model, X)
 axes[2].plot(X, y, ".", color="0.7")

@@ -14,11 +14,11 @@ from ..records import leaves, private_record, replace
 from ..records.inducing_sets import naming_repeated, stacked
 from ..records.typed import Array, Record
 from ..runtime.edge import public_call
-from .elbo import SVGP
+from .objectives import SVGP
 
 
 @public_call()
-def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
+def joint_posterior(model: SVGP, jitter: float | None = None) -> SVGP:
     """Stack Z and O into one set of inducing inputs: the same q, the same bound and predictions.
 
     Parameters
@@ -46,20 +46,23 @@ def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
 
     Examples
     --------
-    >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
-    >>> q = fs.at_prior(fs.WhitenedOrthogonal, covariance, pair)
+    >>> pair = fs.posteriors.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
+    >>> q = fs.posteriors.at_prior(fs.posteriors.WhitenedOrthogonal, covariance, pair)
     >>> two = fs.SVGP(covariance, pair, q, gaussian)
-    >>> joint = fs.to_joint(two)
+    >>> joint = fs.posteriors.joint_posterior(two)
     >>> joint.inducing.shape, round(fs.elbo(joint, X, Y) - fs.elbo(two, X, Y), 6) + 0.0
     ((10, 1), 0.0)
     """
     if type(model) is not SVGP:
-        raise TypeError(f"to_joint: `model` must be a fastsvgp.SVGP, got {type(model).__name__}")
+        raise TypeError(
+            f"joint_posterior: `model` must be a fastsvgp.SVGP, got {type(model).__name__}"
+        )
     given, _, _, dtype = check.svgp(model)
     q = given.posterior
     if not isinstance(q, OrthogonalSets):
         raise TypeError(
-            f"to_joint: a {type(q).__name__} posterior has one set of inducing inputs already"
+            f"joint_posterior: a {type(q).__name__} posterior has one set of inducing inputs"
+            " already"
         )
     L, means, trils = _factor(given.covariance, given.inducing, jitter, dtype), [], []
     for name, at in q.spans(len(L)):
@@ -111,7 +114,7 @@ def at_prior(
 
     Examples
     --------
-    >>> q = fs.at_prior(fs.Whitened, covariance, Z, outputs=2)
+    >>> q = fs.posteriors.at_prior(fs.Whitened, covariance, Z, outputs=2)
     >>> q.mean.shape, q.scale_tril.shape
     ((2, 6), (2, 6, 6))
     """

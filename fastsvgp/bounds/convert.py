@@ -14,7 +14,7 @@ from ..records import replace
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Record
 from ..runtime.edge import public_call
-from .elbo import SVGP
+from .objectives import SVGP
 
 ENDS = Whitened, Marginal, AbsorbedDualSites, DualSites
 KINDS = "Whitened, Marginal, AbsorbedDualSites or DualSites"
@@ -50,7 +50,7 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
 
     Examples
     --------
-    >>> sites = fs.convert(model, fs.AbsorbedDualSites)
+    >>> sites = fs.posteriors.convert(model, fs.posteriors.AbsorbedDualSites)
     >>> type(sites.posterior).__name__, round(fs.elbo(sites, X, Y) - fs.elbo(model, X, Y), 6) + 0.0
     ('AbsorbedDualSites', 0.0)
     """

@@ -54,7 +54,7 @@ def elbo_and_grad_from_blocks(
     Examples
     --------
     >>> blocks = covariance.blocks(Z, X)
-    >>> value, bars = fs.elbo_and_grad_from_blocks(blocks, model.posterior, gaussian, Y)
+    >>> value, bars = fs.bounds.elbo_and_grad_from_blocks(blocks, model.posterior, gaussian, Y)
     >>> blocks_bar, q_bar, gaussian_bar = bars
     >>> round(value - fs.elbo(model, X, Y), 9) + 0.0, blocks_bar.Kuf.shape
     (0.0, (6, 40))
@@ -136,7 +136,7 @@ def predict_from_blocks(
 
     Examples
     --------
-    >>> mean, var = fs.predict_from_blocks(covariance.blocks(Z, X), model.posterior)
+    >>> mean, var = fs.bounds.predict_from_blocks(covariance.blocks(Z, X), model.posterior)
     >>> np.allclose(var, fs.predict_f(model, X)[1])
     True
     """
@@ -204,7 +204,7 @@ def _checked(blocks, given, Y=None, full_cov=False):
     """Return ``(blocks, given, dtype, leading axes of the posterior)``, all in one dtype."""
     if not isinstance(blocks, Blocks):
         raise TypeError(
-            f"`blocks` must be fastsvgp.Blocks(Kuu, Kuf, kff), got {type(blocks).__name__}"
+            f"`blocks` must be fastsvgp.records.Blocks(Kuu, Kuf, kff), got {type(blocks).__name__}"
         )
     if full_cov and blocks.Kff is None:
         raise TypeError(

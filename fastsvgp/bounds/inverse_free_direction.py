@@ -12,7 +12,7 @@ from .svgp import SVGP
 
 
 @public_call(SVGP)
-def likelihood_direction(
+def lsvgp_direction(
     model: RecordT,
     X: ArrayLike,
     Y: ArrayLike,
@@ -56,15 +56,16 @@ def likelihood_direction(
 
     Examples
     --------
-    >>> q = fs.Relaxed(mean=np.zeros(6), variance=np.ones(6), inverse_tril=0.5 * np.eye(6))
-    >>> relaxed, _ = fs.refresh_inverse(fs.replace(model, posterior=q))
-    >>> value, direction = fs.likelihood_direction(relaxed, X, Y)
+    >>> q = fs.posteriors.Relaxed(mean=np.zeros(6), variance=np.ones(6),
+    ...     inverse_tril=0.5 * np.eye(6))
+    >>> relaxed, _ = fs.optim.update_inverse_factor(fs.replace(model, posterior=q))
+    >>> value, direction = fs.bounds.lsvgp_direction(relaxed, X, Y)
     >>> direction.posterior.inverse_tril is None
     True
     """
     options: dict = dict(weights=weights, jitter=jitter, rng=rng, wrt=wrt)
     if group is not None:
-        name, options["with_inverse"] = "likelihood_direction", False
+        name, options["with_inverse"] = "lsvgp_direction", False
         sums = lambda: [reduce.of_gradient(model, _but_inverse(model, wrt))]  # noqa: E731
         return on_ranks(name, _direction, model, X, Y, sums, group, num_data, options)
     return _direction(model, X, Y, DataScale(num_data), **options)
@@ -76,7 +77,7 @@ def _direction(model, X, Y, scale, *, wrt=None, with_inverse=True, **options):
     if "likelihood" not in model.posterior.directions:
         kind = type(model.posterior).__name__
         raise TypeError(
-            f"likelihood_direction: a {kind} posterior has no such direction; its gradient is"
+            f"lsvgp_direction: a {kind} posterior has no such direction; its gradient is"
             " elbo_and_grad's"
         )
     return value_and_grad(model, X, Y, scale, wrt=wrt, direction="likelihood", **options)

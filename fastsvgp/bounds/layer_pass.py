@@ -74,7 +74,7 @@ class LayerPass(LayerProtocol):
     need : tuple of str
         Dotted names of the layer's fields to differentiate; "inputs" for the cotangents of X;
         "natural_step"; ``MEANS``; ``KL``.
-    prior : Prior, optional
+    prior : PriorFactor, optional
         Prior of another pass with the same covariance, inducing inputs and jitter.
     **more
         Random quantities, or a direction, for ``start_from`` of the posterior.
@@ -200,6 +200,11 @@ class LayerPass(LayerProtocol):
             mean_bar, X_bar = self.layer.mean.vjp(f_bar.mean, X, self._of_mean)
             self._mean_bar = plus(mean_bar, self._mean_bar)
         if self._of_Kuf:
+            if Kuf_bar is None:
+                raise TypeError(
+                    f"{type(self.work).__name__}.pull returned None, but its `need` named"
+                    ' "blocks" or "blocks.Kuf": then it returns the cotangent of Kuf, (M, N)'
+                )
             covariance_bar, inducing_bar, of_Kuf = covariance.Kuf_vjp(
                 Kuf_bar, Kuf, self.layer.inducing, inner_rows, self._inner_Kuf
             )

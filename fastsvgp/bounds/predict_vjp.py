@@ -67,7 +67,7 @@ def predict_f_and_vjp(
     --------
     Gradient of the sum of mean + standard deviation:
 
-    >>> mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
+    >>> mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs)
     >>> Xs_bar = vjp(np.ones(len(Xs)), 0.5 / np.sqrt(var))
     """
     at = AtInputs(model, Xs, jitter=jitter, need=("inputs",))

@@ -5,7 +5,6 @@ from ..covariances import Covariance
 from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
-from ..posteriors.natural import natural_shapes
 from ..records import record, replace
 from ..records.typed import Array, Record
 from ..runtime import tuning
@@ -71,7 +70,7 @@ class OfSVGP(ModelKind):
         check.natural(function, model.posterior)
 
     def natural_shapes(self, model):
-        return [natural_shapes(model.posterior)]
+        return [model.posterior.natural_shapes()]
 
     def turns(self, call, shares=False):
         layer = small_step.sums(call, natural=True)

@@ -160,7 +160,7 @@ def codes(covariance, X, name="X"):
             row = int(np.argwhere(on_host(bad))[0, 0])
             allowed = "0, 1, 2, ..." if levels is None else f"0 ... {levels - 1}"
             mend = (
-                "start from rows of the data, as kmeans_inducing(X, M, covariance=...) does"
+                "start from rows of the data, as kmeans(X, M, covariance=...) does"
                 if "inducing" in name
                 else "number the categories"
             )
@@ -205,7 +205,7 @@ def outputs_of(likelihood, axes, name="posterior"):
 
     Examples
     --------
-    >>> likelihood = fs.HeteroskedasticGaussian()
+    >>> likelihood = fs.likelihoods.HeteroskedasticGaussian()
     >>> outputs_of(likelihood, (2,)), outputs_of(likelihood, (6,))
     ((), (3,))
     """

@@ -1,16 +1,17 @@
 """Checks that each part of a model is a record of the right kind, not for example a class."""
 
+from ..public_names import place
 from ..records import is_record
 
 PARTS = {  # field of a model: a method that identifies its kind of record, and an example
     "covariance": ("check_dim", "RBF(...)"),
     "posterior": ("check_size", "Whitened(...)"),
     "likelihood": ("check_targets", "Gaussian(...)"),
-    "mean": ("check_shapes", "ConstantMean(...) or None"),
+    "mean": ("check_shapes", "means.ConstantMean(...) or None"),
 }
 PARTIAL = (  # likely source of a None
     "; a gradient is None outside `wrt`, and tree_map keeps it: take the gradient of all fields, or"
-    " put the new ones into the model with fastsvgp.replace_at"
+    " put the new ones into the model with fastsvgp.records.replace_at"
 )
 
 
@@ -28,7 +29,7 @@ def parts(model, names=tuple(PARTS)):
                 hint = PARTIAL
             else:
                 hint = (
-                    "; its class lacks the decorator fastsvgp.record"
+                    "; its class lacks the decorator fastsvgp.records.record"
                     if hasattr(part, method)
                     else ""
                 )
@@ -40,7 +41,9 @@ def parts(model, names=tuple(PARTS)):
 
 def in_place_of_class(kind, model=None):
     """Return advice for a class given in place of a record."""
-    name = f"fs.{kind.__name__}" if kind.__module__.startswith("fastsvgp.") else kind.__name__
+    name = kind.__name__
+    if kind.__module__.startswith("fastsvgp."):
+        name = place(name).replace("fastsvgp", "fs", 1)
     if not getattr(kind, "starts_at_prior", False):
         return f"; call it: {name}(...)"
     likelihood = getattr(model, "likelihood", None)
@@ -48,5 +51,5 @@ def in_place_of_class(kind, model=None):
     if count is None and getattr(likelihood, "latents_per_output", 1) != 1:
         count = likelihood.latents_per_output
     outputs = f", outputs={count}" if isinstance(count, int) else ""
-    Z = "Z" if kind.num_sets == 1 else "fs.InducingPair(Z, O)"
-    return f"; to start at the prior write fs.at_prior({name}, covariance, {Z}{outputs})"
+    Z = "Z" if kind.num_sets == 1 else "fs.posteriors.InducingPair(Z, O)"
+    return f"; to start at the prior write fs.posteriors.at_prior({name}, covariance, {Z}{outputs})"

@@ -250,7 +250,7 @@ def _refuse_number_of_sets(Z, num, num_sets, user):
     takes = (
         "one: an array (M, D)"
         if num_sets == 1
-        else f"{num_sets}: a record such as fastsvgp.InducingPair(Z, O)"
+        else f"{num_sets}: a record such as fastsvgp.posteriors.InducingPair(Z, O)"
     )
     raise TypeError(f"`inducing` is {came} of inducing inputs, and {user} takes {takes}")
 

@@ -8,9 +8,10 @@ import numpy as np
 
 import fastsvgp as fs
 
-from .. import DataFileError, check, load_with_extra
+from .. import DataFileError, check
 from ..files import as_path
 from ..latents.model import layers_of as latents_of
+from ..records import load_with_extra
 from ..records.inducing_sets import sets_of
 from ..records.persistence import COMMAND_LINE
 from .data.columns import Encoding
@@ -121,7 +122,11 @@ class Fitted:
     def image_shape(self):
         """(H, W, C) if the inputs are images, else None."""
         covariance = getattr(self.model, "covariance", None)
-        return covariance.geometry[:3] if isinstance(covariance, fs.Convolutional) else None
+        return (
+            covariance.geometry[:3]
+            if isinstance(covariance, fs.covariances.Convolutional)
+            else None
+        )
 
     def standardised_inputs(self, X):
         """Standardise inputs (N, D) in the units of the data, in the dtype of the model."""
@@ -212,7 +217,7 @@ class Fitted:
         for p, target in enumerate(ys):
             there = ~np.isnan(target)
             own = p if likelihood.latents_per_output == 1 else slice(p, None, P)
-            f = fs.Marginals(mean[own][..., there], var[own][..., there])
+            f = fs.records.Marginals(mean[own][..., there], var[own][..., there])
             found[there, p] = likelihood.predict_log_density(target[there], f)
         return found
 

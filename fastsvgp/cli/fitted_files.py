@@ -10,11 +10,12 @@ import numpy as np
 
 import fastsvgp as fs
 
-from .. import check, leaves
+from .. import check
 from ..latents import model as latents
 from ..layers.layer import checked
+from ..qsgp import model as qsgp
 from ..recipes import classes_of
-from ..weight_space import qsgp
+from ..records import leaves
 from .data.columns import Encoding
 from .data.forms import Form
 from .data.targets import listed

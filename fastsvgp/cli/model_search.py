@@ -96,7 +96,7 @@ def search_task(task, search, folder, title, origin=None):
         said.data(say, task, search, title)
         say(f"  method     the best model that {search.seconds:g} s find (--method chooses one)")
         rows, started = ~task.test, time.perf_counter()
-        found = fs.recipes.search(
+        found = fs.search(
             task.X[rows],
             task.y[rows],
             search.seconds,

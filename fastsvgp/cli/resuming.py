@@ -47,7 +47,7 @@ def resumed(checkpoint, fitted, task, settings):
             " --out folder"
         )
     state = fs.load(checkpoint)
-    if not isinstance(state, fs.TrainingState):
+    if not isinstance(state, fs.optim.TrainingState):
         raise DataFileError(f"--resume: {checkpoint} is not a training checkpoint")
     now = _essence(fitted.model, settings.seed if settings.method != "sgpr" else state.seed)
     try:
@@ -110,14 +110,16 @@ def _essence(model, seed):
         sizes = {"inducing inputs": ", then ".join(shapes)}
         if isinstance(model, fs.MultiGP):
             sizes["mixing"] = [np.shape(W) for W in matrices(model.mixing)]
-        if isinstance(covariance, fs.Convolutional):
+        if isinstance(covariance, fs.covariances.Convolutional):
             sizes["images, patches and stride"], covariance = (
                 covariance.geometry,
                 covariance.patch_covariance,
             )
-    if isinstance(covariance, fs.Sum):
+    if isinstance(covariance, fs.covariances.Sum):
         sizes["periods"] = [
-            float(value) for path, _, value in fs.leaves(covariance) if path.endswith("period")
+            float(value)
+            for path, _, value in fs.records.leaves(covariance)
+            if path.endswith("period")
         ]
     return {
         "method": type(model).__name__,

@@ -80,7 +80,7 @@ def build(task, scale, settings):
     likelihood = _likelihood(task, settings)
     if settings.method == "qsgp":
         covariance = kind(
-            variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=settings.ard)
+            variance=1.0, lengthscales=fs.inducing.median_lengthscales(X, rng=rng, ard=settings.ard)
         )
         return qsgp.build(X, y, covariance, likelihood, settings)
     posterior, mean = (
@@ -100,7 +100,7 @@ def build(task, scale, settings):
         return initial
     covariance = images.covariance(X, kind, settings, rng)
     try:
-        inducing = fs.patch_inducing(X, sizes, covariance, rng=rng)
+        inducing = fs.inducing.patches(X, sizes, covariance, rng=rng)
     except ValueError as error:
         raise UsageError(
             f"--inducing {settings.inducing} (given, or the default): {error}; give a smaller one"

@@ -82,8 +82,8 @@ class OrthogonalSGPR:
 
     Examples
     --------
-    >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
-    >>> two = fs.OrthogonalSGPR(covariance, pair, noise_variance=0.1)
+    >>> pair = fs.posteriors.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
+    >>> two = fs.bounds.OrthogonalSGPR(covariance, pair, noise_variance=0.1)
     >>> fs.collapsed_bound(two, X, Y) > fs.collapsed_bound(sgpr, X, Y)
     True
     """

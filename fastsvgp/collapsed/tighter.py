@@ -81,7 +81,7 @@ def tighter_bound(
 
     Examples
     --------
-    >>> fs.tighter_bound(sgpr, X, Y) >= fs.collapsed_bound(sgpr, X, Y)
+    >>> fs.bounds.tighter_bound(sgpr, X, Y) >= fs.collapsed_bound(sgpr, X, Y)
     True
     """
     sgpr, X, Y, jitter, weights = _checked("tighter_bound", sgpr, X, Y, jitter, weights, max_rows)
@@ -142,7 +142,7 @@ def tighter_bound_and_grad(
 
     Examples
     --------
-    >>> value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, wrt=("covariance",))
+    >>> value, grad = fs.bounds.tighter_bound_and_grad(sgpr, X, Y, wrt=("covariance",))
     >>> grad.covariance.lengthscales.shape
     (1,)
     """

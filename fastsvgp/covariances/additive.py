@@ -39,7 +39,7 @@ class Additive(Covariance):
 
     Examples
     --------
-    >>> pairs = fs.Additive(variances=[1.0, 0.5], lengthscales=2.0)
+    >>> pairs = fs.covariances.Additive(variances=[1.0, 0.5], lengthscales=2.0)
     >>> pairs.matrix(np.zeros((1, 3)), np.array([[0.0, 2.0, 2.0]])).round(4)
     array([[3.0035]])
     """

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from .. import kernels
+from ..errors import not_written
 from ..records import Blocks, is_record, plus, restricted, tree_map
+from ..records.decorator import is_ours
 from ..records.inducing_sets import InducingSets, sets_of, stacked, unstacked
 
 ALL = ("covariance", "X1", "X2")
@@ -83,7 +85,7 @@ class Covariance:
     Examples
     --------
     >>> both = fs.RBF(variance=1.0, lengthscales=0.5) + fs.Linear(variance=0.1)
-    >>> both.matrix(X, Z).shape, isinstance(both, fs.Covariance)
+    >>> both.matrix(X, Z).shape, isinstance(both, fs.covariances.Covariance)
     ((40, 6), True)
     """
 
@@ -108,7 +110,7 @@ class Covariance:
 
     def matrix(self, X1, X2=None):
         """K(X1, X2), (N1, N2). ``X2=None`` stands for X1: the result is then exactly symmetric."""
-        raise NotImplementedError
+        raise not_written(self, "matrix", "covariance")
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         """Cotangents ``(covariance_bar, X1_bar, X2_bar)`` of ``matrix``; None if not needed.
@@ -117,15 +119,15 @@ class Covariance:
             sides, and ``X2_bar`` is None.
         K : the result of ``matrix``, or None if the caller does not have it.
         """
-        raise NotImplementedError
+        raise not_written(self, "matrix_vjp", "covariance")
 
     def diag(self, X):
         """k(x, x) of each row, (N,)."""
-        raise NotImplementedError
+        raise not_written(self, "diag", "covariance")
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         """Cotangents ``(covariance_bar, X_bar)`` of ``diag``; None if not in ``need``."""
-        raise NotImplementedError
+        raise not_written(self, "diag_vjp", "covariance")
 
     def gradient(self, need, like, **bars):
         """Record of the cotangents of fields; None if ``need`` names no field.
@@ -170,6 +172,8 @@ class Covariance:
             allowed = f"() (shared by all columns) or ({D},)" if per_feature else "()"
             misplaced = shape == (D,) and "lengthscales" in self.per_feature
             meant = "; is it meant as `lengthscales`?" if misplaced else ""
+            if not is_ours(type(self)):
+                meant = ", or override `check_dim`"
             raise ValueError(
                 f"{type(self).__name__}: `{name}` has shape {shape}, but the inputs have D = {D}"
                 f" columns; give it shape {allowed}{meant}"

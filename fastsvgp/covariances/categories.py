@@ -31,7 +31,8 @@ class Categorical(Homogeneous):
 
     Examples
     --------
-    >>> fs.Categorical(2.0, lengthscales=0.5).matrix(np.array([[0.0], [1.0], [0.0]])).round(4)
+    >>> covariance = fs.covariances.Categorical(2.0, lengthscales=0.5)
+    >>> covariance.matrix(np.array([[0.0], [1.0], [0.0]])).round(4)
     array([[2.    , 0.2707, 2.    ],
            [0.2707, 2.    , 0.2707],
            [2.    , 0.2707, 2.    ]])
@@ -128,7 +129,7 @@ class Coregion(Covariance):
 
     Examples
     --------
-    >>> outputs = fs.Coregion(np.array([[1.0], [0.5]]), own=np.array([0.1, 0.2]))
+    >>> outputs = fs.covariances.Coregion(np.array([[1.0], [0.5]]), own=np.array([0.1, 0.2]))
     >>> outputs.matrix(np.array([[0.0], [1.0], [0.0]]))
     array([[1.1 , 0.5 , 1.1 ],
            [0.5 , 0.45, 0.5 ],

@@ -32,7 +32,8 @@ class ChangePoints(Covariance):
 
     Examples
     --------
-    >>> changing = fs.ChangePoints((fs.RBF(), fs.Matern12(4.0)), at=[0.0], steepness=5.0)
+    >>> changing = fs.covariances.ChangePoints((fs.RBF(), fs.Matern12(4.0)), at=[0.0],
+    ...     steepness=5.0)
     >>> changing.diag(np.array([[-3.0], [0.0], [3.0]])).round(4)
     array([1.  , 1.25, 4.  ])
     """

@@ -18,7 +18,8 @@ from .linear import Constant
 from .stationary import RBF
 
 ADVICE = (
-    "; a number beside a covariance is a Constant (add up a list by fastsvgp.Sum(parts), not by"
+    "; a number beside a covariance is a Constant (add up a list by"
+    " fastsvgp.covariances.Sum(parts), not by"
     " sum())"
 )
 

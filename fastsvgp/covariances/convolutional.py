@@ -80,7 +80,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
     Examples
     --------
     >>> images, shapes = np.ones((3, 16)), dict(image_shape=(4, 4), patch_shape=(2, 2))
-    >>> of_patches = fs.Convolutional(fs.RBF(1.0, 1.0), 1 / 9, **shapes)
+    >>> of_patches = fs.covariances.Convolutional(fs.RBF(1.0, 1.0), 1 / 9, **shapes)
     >>> of_patches.blocks(np.zeros((5, 4)), images).Kuf.shape
     (5, 3)
     """
@@ -107,7 +107,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
             its = " and 2 for its location" * bool(places)
             raise ValueError(
                 f"`inducing` has {columns} columns, but a patch of Convolutional has {h} x {w} x"
-                f" {C} = {h * w * C} numbers{its}; see fastsvgp.patch_inducing"
+                f" {C} = {h * w * C} numbers{its}; see fastsvgp.inducing.patches"
             )
         return H * W * C
 

@@ -33,7 +33,7 @@ class Cosine(OfMap):
 
     Examples
     --------
-    >>> fs.Cosine(2.0, frequencies=0.5).matrix(np.array([[0.0], [1.0]]))
+    >>> fs.covariances.Cosine(2.0, frequencies=0.5).matrix(np.array([[0.0], [1.0]]))
     array([[ 2., -2.],
            [-2.,  2.]])
     """
@@ -110,7 +110,8 @@ def spectral_mixture(weights: ArrayLike, means: ArrayLike, scales: ArrayLike) ->
 
     Examples
     --------
-    >>> mixture = fs.spectral_mixture([1.0, 0.5], means=[[0.1], [0.7]], scales=[[0.1], [0.2]])
+    >>> mixture = fs.covariances.spectral_mixture([1.0, 0.5], means=[[0.1], [0.7]],
+    ...     scales=[[0.1], [0.2]])
     >>> mixture.matrix(np.array([[0.0], [1.0]])).round(4)
     array([[1.5   , 0.5939],
            [0.5939, 1.5   ]])

@@ -82,7 +82,8 @@ def extract_patches(
 
     Examples
     --------
-    >>> fs.extract_patches(np.arange(9.0)[None], image_shape=(3, 3), patch_shape=(2, 2))[0]
+    >>> image = np.arange(9.0)[None]
+    >>> fs.covariances.extract_patches(image, image_shape=(3, 3), patch_shape=(2, 2))[0]
     array([[0., 1., 3., 4.],
            [1., 2., 4., 5.],
            [3., 4., 6., 7.],

@@ -102,7 +102,7 @@ class Polynomial(OfProducts):
 
     Examples
     --------
-    >>> fs.Polynomial(1.0, 0.5, degree=2).matrix(np.array([[1.0], [2.0]]))
+    >>> fs.covariances.Polynomial(1.0, 0.5, degree=2).matrix(np.array([[1.0], [2.0]]))
     array([[ 2.25,  6.25],
            [ 6.25, 20.25]])
     """
@@ -175,7 +175,7 @@ class ArcCosine(OfProducts):
 
     Examples
     --------
-    >>> fs.ArcCosine(offset=0.5).matrix(np.array([[1.0], [-1.0]])).round(4)
+    >>> fs.covariances.ArcCosine(offset=0.5).matrix(np.array([[1.0], [-1.0]])).round(4)
     array([[1.5   , 0.2542],
            [0.2542, 1.5   ]])
     """

@@ -65,7 +65,7 @@ class Constant(Homogeneous):
 
     Examples
     --------
-    >>> fs.Constant(variance=2.0).matrix(np.zeros((2, 3)))
+    >>> fs.covariances.Constant(variance=2.0).matrix(np.zeros((2, 3)))
     array([[2., 2.],
            [2., 2.]])
     """

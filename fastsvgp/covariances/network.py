@@ -69,8 +69,8 @@ class Network:
 
     Examples
     --------
-    >>> network = fs.Network.random((3, 16, 2), rng=0)
-    >>> [path for path, _, _ in fs.leaves(network)]
+    >>> network = fs.covariances.Network.random((3, 16, 2), rng=0)
+    >>> [path for path, _, _ in fs.records.leaves(network)]
     ['weights.0', 'weights.1', 'biases.0']
     >>> network(np.zeros((5, 3))).shape
     (5, 2)
@@ -104,7 +104,7 @@ class Network:
 
         Examples
         --------
-        >>> fs.Network.random((3, 16, 2), rng=0).num_features
+        >>> fs.covariances.Network.random((3, 16, 2), rng=0).num_features
         2
         """
         sizes = tuple(sizes)

@@ -36,7 +36,8 @@ class OnFeatures(OfMap):
 
     Examples
     --------
-    >>> deep = fs.OnFeatures(fs.RBF(1.0, np.ones(2)), fs.Network.random((1, 16, 2), rng=0))
+    >>> deep = fs.covariances.OnFeatures(fs.RBF(1.0, np.ones(2)),
+    ...     fs.covariances.Network.random((1, 16, 2), rng=0))
     >>> deep.blocks(np.zeros((5, 2)), np.linspace(0, 1, 4)[:, None]).Kuf.shape
     (5, 4)
     """
@@ -75,7 +76,7 @@ class OnFeatures(OfMap):
     def _check_network(self):
         if not isinstance(self.network, Network):
             raise TypeError(
-                "OnFeatures: `network` must be a fastsvgp.Network, got"
+                "OnFeatures: `network` must be a fastsvgp.covariances.Network, got"
                 f" {type(self.network).__name__}"
             )
         self.network.check_shapes("OnFeatures.network")

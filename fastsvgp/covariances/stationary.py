@@ -160,7 +160,8 @@ class RationalQuadratic(OfDistance):
 
     Examples
     --------
-    >>> fs.RationalQuadratic(1.0, 2.0, alpha=0.5).matrix(np.array([[0.0], [2.0]])).round(4)
+    >>> covariance = fs.covariances.RationalQuadratic(1.0, 2.0, alpha=0.5)
+    >>> covariance.matrix(np.array([[0.0], [2.0]])).round(4)
     array([[1.    , 0.7071],
            [0.7071, 1.    ]])
     """

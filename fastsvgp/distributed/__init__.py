@@ -1,5 +1,7 @@
 """Groups of ranks: processes, machines or threads that train one model, each on some of the rows.
 
+Come here for data that one machine does not hold, or for more processors than one.
+
 A group is any object with ``rank``, ``size``, ``rows`` ("all": X and Y of a call are all rows, and
 each rank takes its part of them; "own": they are this rank's rows), and two in-place functions of
 flat float64 arrays: ``sum(buffer)``, an all-reduce, and ``broadcast(buffer)`` from rank 0. Bounds
@@ -10,9 +12,6 @@ attribute ``sums_on_device`` that is true. For other groups the numbers of a mod
 through pinned host memory.
 """
 
-from .groups.leaving import tell_at_exit
-from .groups.mpi import mpi
-from .groups.nccl import nccl
-from .groups.threads import threads
+from ..public_names import offer
 
-__all__ = ["mpi", "nccl", "tell_at_exit", "threads"]
+__getattr__, __dir__, __all__ = offer("distributed")

@@ -103,7 +103,7 @@ def row_files(paths: Path | Iterable[Path]) -> RowFiles:
     ...     names = [pathlib.Path(folder, f"x{i}.npy") for i in range(2)]
     ...     for name in names:
     ...         np.save(name, X[:20])
-    ...     rows = fs.row_files(names)
+    ...     rows = fs.records.row_files(names)
     ...     rows.shape, rows[[0, 25]].shape
     ((40, 1), (2, 1))
     """

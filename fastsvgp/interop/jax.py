@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from ..bounds.elbo import elbo, elbo_and_grad
+from ..bounds.objectives import elbo, elbo_and_grad
 from ..optim.flat import Unravel
 from ..runtime.deferred_checks import on_device
 from .options import refuse_following

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from ..bounds.elbo import elbo, elbo_and_grad
+from ..bounds.objectives import elbo, elbo_and_grad
 from ..bounds.predict import predict_f
 from ..bounds.predict_vjp import predict_f_and_vjp
 from ..bounds.protocol import kind_of
@@ -163,7 +163,7 @@ class _Process(torch.nn.Module):
         -------
         mean, var : (N,) or (N, P) tensors
             As from ``fastsvgp.predict_f``. The parameters are constants; the backward pass is that
-            of ``fastsvgp.predict_f_and_vjp``.
+            of ``fastsvgp.bounds.predict_f_and_vjp``.
 
         Raises
         ------
@@ -332,7 +332,7 @@ class MultiGP(_Process):
 
     Examples
     --------
-    >>> gp = fastsvgp.interop.torch.MultiGP(fastsvgp.multi_gp(X, Y, num_latents=2))
+    >>> gp = fastsvgp.interop.torch.MultiGP(fastsvgp.layers.multi_gp(X, Y, num_latents=2))
     >>> optimiser = torch.optim.Adam(gp.parameters(), lr=0.01)
     >>> loss = -gp(torch.from_numpy(X), torch.from_numpy(Y))
     >>> loss.backward()

@@ -164,7 +164,8 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
     converge quadratically from there) and while 0.45 < lam < 2 (1.5 where ||D||_F > 0.3 sqrt(M));
     otherwise it is 2 / (lam + sqrt(lam)), which maps lam to 1. It is 0 where the tolerance is
     reached, where D is not finite, and where L' A L has a diagonal entry that is not positive.
-    These steps usually decrease the residual; ``fastsvgp.inverse_factor`` checks that they did.
+    These steps usually decrease the residual; ``fastsvgp.optim.inverse_factor`` checks that they
+    did.
 
     Cost: 4/3 M^3 flops per step, and M^3 once if there is no ``start``.
     """

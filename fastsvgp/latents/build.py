@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .. import check, initialise
+from .. import check
 from ..bounds.at_prior import at_prior
 from ..check import weights as weighing
 from ..covariances import RBF, Covariance
+from ..inducing import kmeans, median_lengthscales, principal_components
 from ..layers.layer import Layer
 from ..likelihoods import Gaussian, Likelihood
 from ..means import ConstantMean
@@ -75,11 +76,11 @@ def multi_gp(
     Raises
     ------
     ValueError, TypeError
-        As ``kmeans_inducing``, and what ``elbo`` refuses in the data.
+        As ``inducing.kmeans``, and what ``elbo`` refuses in the data.
 
     Examples
     --------
-    >>> multi = fs.multi_gp(X, np.stack([Y, -Y, Y**2], axis=1), num_latents=2, M=6, rng=0)
+    >>> multi = fs.layers.multi_gp(X, np.stack([Y, -Y, Y**2], axis=1), num_latents=2, M=6, rng=0)
     >>> multi.mixing.shape, len(multi.latents), multi.mean.value.shape
     ((3, 2), 2, (3,))
     """
@@ -102,8 +103,8 @@ def multi_gp(
     W = None if count is None else mixing_directions(latent - means, deviations, count, rng)
     with_codes = _made(covariance, np.ones(X.shape[1]))  # their columns are known without data
     M = min(check.whole("M", M), len(X))
-    Z = initialise.kmeans_inducing(X, M, rng, covariance=with_codes)
-    lengthscales = initialise.median_lengthscales(X, rng)
+    Z = kmeans(X, M, rng, covariance=with_codes)
+    lengthscales = median_lengthscales(X, rng)
     factors = np.ones(classes or P) if count is None else lengthscale_factors(count)
     factors = [*factors, *[1.0] * ((K - 1) * P)]
     latents = []
@@ -225,7 +226,7 @@ def mixing_directions(centred, deviations, count, rng):
 
     Missing targets count as the mean of their column. Columns beyond P are random and small.
     """
-    directions, sizes = initialise.principal_directions(np.nan_to_num(centred), count)
+    directions, sizes = principal_components.principal_directions(np.nan_to_num(centred), count)
     W, kept = directions.T * sizes, len(sizes)
     scale = float(np.sqrt(np.mean(np.square(deviations))))
     floor = np.sqrt(np.square(W).sum(axis=0)) < EXTRA * scale  # of rank below ``count``

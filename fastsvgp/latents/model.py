@@ -50,8 +50,8 @@ class MultiGP:
 
     Examples
     --------
-    >>> smooth = fs.Layer(fs.RBF(1.0, 2.0), Z, fs.Whitened(np.zeros(6), np.eye(6)))
-    >>> rough = fs.Layer(fs.RBF(1.0, 0.3), Z, fs.Whitened(np.zeros(6), np.eye(6)))
+    >>> smooth = fs.layers.Layer(fs.RBF(1.0, 2.0), Z, fs.Whitened(np.zeros(6), np.eye(6)))
+    >>> rough = fs.layers.Layer(fs.RBF(1.0, 0.3), Z, fs.Whitened(np.zeros(6), np.eye(6)))
     >>> multi = fs.MultiGP((smooth, rough), gaussian, mixing=np.array([[1.0, 0.2], [0.5, 1.0]]))
     >>> value, grad = fs.elbo_and_grad(multi, X, np.stack([Y, -Y], axis=1))
     >>> grad.mixing.shape, grad.latents[1].covariance.lengthscales.shape
@@ -147,11 +147,13 @@ def check_latents(model):
         came = f"a {type(latents).__name__}" + (
             f" of {len(latents)}" if isinstance(latents, (tuple, list)) else ""
         )
-        raise TypeError(f"`latents` must be a tuple of at least one fastsvgp.Layer, got {came}")
+        raise TypeError(
+            f"`latents` must be a tuple of at least one fastsvgp.layers.Layer, got {came}"
+        )
     for number, layer in enumerate(latents):
         if not isinstance(layer, Layer):
             came = layer.__name__ + ", a class" if isinstance(layer, type) else type(layer).__name__
-            raise TypeError(f"`latents[{number}]` must be a fastsvgp.Layer, got {came}")
+            raise TypeError(f"`latents[{number}]` must be a fastsvgp.layers.Layer, got {came}")
         with naming_latent(number):
             layer.check_parts()
         if layer.inducing is None and model.inducing is None:

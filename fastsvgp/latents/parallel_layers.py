@@ -32,9 +32,10 @@ class ParallelLayers:
 
     Examples
     --------
-    >>> hidden = fs.Layer(covariance, Z, fs.Whitened(np.zeros((1, 6)), np.eye(6)[None]))
-    >>> both = fs.ParallelLayers((hidden, hidden), mixing=np.ones((1, 2)), mean=fs.IdentityMean())
-    >>> deep = fs.DeepGP((both, fs.Layer(covariance, Z, model.posterior)), gaussian)
+    >>> hidden = fs.layers.Layer(covariance, Z, fs.Whitened(np.zeros((1, 6)), np.eye(6)[None]))
+    >>> both = fs.layers.ParallelLayers((hidden, hidden), mixing=np.ones((1, 2)),
+    ...     mean=fs.means.IdentityMean())
+    >>> deep = fs.DeepGP((both, fs.layers.Layer(covariance, Z, model.posterior)), gaussian)
     >>> fs.elbo_and_grad(deep, X, Y, rng=0)[1].layers[0].mixing.shape
     (1, 2)
     """

@@ -11,7 +11,6 @@ from ..bounds.relay import chunks
 from ..posteriors.base import PriorFactor
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.gaussian_factor import GaussianFactor
-from ..posteriors.natural import natural_shapes as shapes_of
 from ..records import Marginals, replace, tree_map
 from ..records.inducing_sets import naming_repeated
 from .joint_step import JointPass, moves_jointly
@@ -38,7 +37,7 @@ def turns(call, shares=False):
 
 def natural_shapes(model):
     """Return the items of the sums of each part of a step, for packings."""
-    own = [shapes_of(layer.posterior) for layer in model.latents]
+    own = [layer.posterior.natural_shapes() for layer in model.latents]
     if not moves_jointly(model):
         return [own[number] for number, _ in order_of(model)]
     sizes = [

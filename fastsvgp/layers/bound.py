@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import check, models
-from ..bounds import elbo, predict  # noqa: F401, what they register is shared
+from ..bounds import objectives, predict  # noqa: F401, what they register is shared
 from ..bounds.protocol import KINDS, ModelKind, Turn
 from ..bounds.svgp import SVGP
-from ..posteriors.natural import natural_shapes
 from ..records import replace
 from .chain_pass import Chain
 from .draws import hidden_draws, hidden_points
@@ -105,7 +104,7 @@ class OfDeepGP(ModelKind):
 
     def natural_shapes(self, model):
         q = getattr(model.layers[-1], "posterior", None)  # every rank refuses ParallelLayers
-        return [[]] if q is None else [natural_shapes(q)]
+        return [[]] if q is None else [q.natural_shapes()]
 
     def turns(self, call, shares=False):
         """Yield a step of the last layer, which is an SVGP on the draws of the layers below.

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, initialise, kernels
+from .. import check, kernels
 from ..bounds.at_prior import at_prior
 from ..covariances import RBF, Covariance
+from ..inducing import kmeans, median_lengthscales, pca_mean
 from ..likelihoods import Likelihood
 from ..means import IdentityMean, LinearMean
 from ..posteriors import LikelihoodForm, Posterior, Relaxed, Whitened
@@ -75,7 +76,7 @@ def deep_gp(
     Raises
     ------
     ValueError, TypeError
-        As ``kmeans_inducing``; another posterior; an object that is not a covariance or a
+        As ``inducing.kmeans``; another posterior; an object that is not a covariance or a
         likelihood.
 
     Notes
@@ -86,7 +87,7 @@ def deep_gp(
 
     Examples
     --------
-    >>> deep = fs.deep_gp(X, gaussian, num_layers=2, M=6, rng=0)
+    >>> deep = fs.layers.deep_gp(X, gaussian, num_layers=2, M=6, rng=0)
     >>> len(deep.layers)
     2
     """
@@ -108,13 +109,13 @@ def deep_gp(
             f"deep_gp: `M` must be {takes} of inducing inputs with a {posterior.__name__}"
             f" posterior, got {M!r:.100}"
         )
-    inducing: Any = initialise.kmeans_inducing(X, M, rng)
+    inducing: Any = kmeans(X, M, rng)
     rows, layers = _some_rows(X, rng), []
     D = rows.shape[1]
     width = min(D, WIDEST) if width is None else check.whole("width", width)
     for number in range(num_layers):
         hidden = number < num_layers - 1
-        own = _called(covariance, initialise.median_lengthscales(rows, rng))
+        own = _called(covariance, median_lengthscales(rows, rng))
         mean = _mean(rows, width, rng) if hidden else None
         q = _posterior(
             posterior,
@@ -165,7 +166,7 @@ def _mean(X, P, rng):
     if P == D:
         return IdentityMean()
     if P < D:
-        return initialise.pca_mean(X, P, rng)
+        return pca_mean(X, P, rng)
     return LinearMean(*(devices.like(a.astype(X.dtype), X) for a in (np.eye(P, D), np.zeros(P))))
 
 

@@ -61,7 +61,7 @@ class ConvolutionalLayer(OnPatches):
     --------
     >>> q = fs.Whitened(mean=np.zeros((2, 5)), scale_tril=np.stack([np.eye(5)] * 2))
     >>> shapes = dict(image_shape=(3, 3), patch_shape=(2, 2))
-    >>> layer = fs.ConvolutionalLayer(fs.RBF(), np.zeros((5, 4)), q, **shapes)
+    >>> layer = fs.layers.ConvolutionalLayer(fs.RBF(), np.zeros((5, 4)), q, **shapes)
     >>> layer.posterior
     Whitened(mean=<float64 (2, 5)>, scale_tril=<float64 (2, 5, 5)>)
     """
@@ -97,7 +97,8 @@ class ConvolutionalLayer(OnPatches):
         if columns != h * w * C:
             raise ValueError(
                 f"`inducing` is for {columns} columns, but the patches of this ConvolutionalLayer"
-                f" have {h} x {w} x {C} = {h * w * C} numbers; see fastsvgp.extract_patches"
+                f" have {h} x {w} x {C} = {h * w * C} numbers; see"
+                " fastsvgp.covariances.extract_patches"
             )
         channels = self.posterior.check_size(*sizes)
         if len(channels) != 1:

@@ -36,7 +36,7 @@ class Layer:
 
     Examples
     --------
-    >>> layer = fs.Layer(covariance, inducing=Z, posterior=model.posterior)
+    >>> layer = fs.layers.Layer(covariance, inducing=Z, posterior=model.posterior)
     >>> fs.DeepGP((layer,), gaussian).likelihood
     Gaussian(variance=0.1)
     """
@@ -92,8 +92,8 @@ class DeepGP:
     Examples
     --------
     >>> q = fs.Whitened(np.zeros((1, 6)), np.eye(6)[None])
-    >>> hidden = fs.Layer(covariance, Z, q, fs.IdentityMean())
-    >>> deep = fs.DeepGP((hidden, fs.Layer(covariance, Z, model.posterior)), gaussian)
+    >>> hidden = fs.layers.Layer(covariance, Z, q, fs.means.IdentityMean())
+    >>> deep = fs.DeepGP((hidden, fs.layers.Layer(covariance, Z, model.posterior)), gaussian)
     >>> value, grad = fs.elbo_and_grad(deep, X, Y, num_samples=2, rng=0)
     >>> grad.layers[0].inducing.shape
     (6, 1)
@@ -204,11 +204,13 @@ def check_parts(model):
         came = f"a {type(layers).__name__}" + (
             f" of {len(layers)}" if isinstance(layers, (tuple, list)) else ""
         )
-        raise TypeError(f"`layers` must be a tuple of at least one fastsvgp.Layer, got {came}")
+        raise TypeError(
+            f"`layers` must be a tuple of at least one fastsvgp.layers.Layer, got {came}"
+        )
     for number, layer in enumerate(layers):
         if not hasattr(layer, "start") or isinstance(layer, type):
             came = layer.__name__ + ", a class" if isinstance(layer, type) else type(layer).__name__
-            raise TypeError(f"`layers[{number}]` must be a fastsvgp.Layer, got {came}")
+            raise TypeError(f"`layers[{number}]` must be a fastsvgp.layers.Layer, got {came}")
         with naming_layer(number):
             layer.check_parts()
     check.parts(model, ("likelihood",))

@@ -7,6 +7,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from ..errors import not_written
 from ..records import Marginals, replace
 from ..runtime import deferred_checks
 
@@ -42,7 +43,7 @@ class Likelihood:
 
     Examples
     --------
-    >>> f = fs.Marginals(np.zeros(40), np.ones(40))
+    >>> f = fs.records.Marginals(np.zeros(40), np.ones(40))
     >>> ell, f_bar, likelihood_bar = gaussian.expected_log_prob(Y, f)
     >>> f_bar.mean.shape, isinstance(likelihood_bar, fs.Gaussian)
     ((40,), True)
@@ -102,13 +103,24 @@ class Likelihood:
         ell = total(values, weights)
         if not need:
             return ell, None, None
+        names = self._check_count("expected", bars, ("f.mean", "f.var"))
         d_mean, d_var, *own = bars
         f_bar = Marginals(*(weighted_finite(bar, weights, dtype) for bar in (d_mean, d_var)))
-        names = [name for name, kind in self._record_fields if kind != "static"]
         if not names:
             return ell, f_bar, self
         own = (in_dtype(total(bar, weights, values.ndim), dtype) for bar in own)
         return ell, f_bar, replace(self, **dict(zip(names, own, strict=True)))
+
+    def _check_count(self, method, slopes, of):
+        """Return the names of the parameters; ``slopes`` must be those in ``of`` and in each."""
+        names = [name for name, kind in self._record_fields if kind != "static"]
+        extra = len(slopes) - len(of) - len(names)
+        if extra < 0 or extra and names:
+            raise TypeError(
+                f"{type(self).__name__}.{method} returned {1 + len(slopes)} arrays, but the value"
+                f" and the derivatives in {', '.join([*of, *names])} are due"
+            )
+        return names
 
     def expected(self, Y, f, need=True):
         """E_q(f)[log p(y | f)] of each datum and its derivatives, from which the sum is made.
@@ -118,7 +130,7 @@ class Likelihood:
         parameter, in the order of the fields, in the shape of the values (with leading axes for a
         parameter that is an array). There is no sum and no weight.
         """
-        raise NotImplementedError
+        raise not_written(self, "expected", "likelihood")
 
     def of_variances(self, ell):
         """Derivatives in the parameters of ``ell``, a part of the sum that is linear in ``f.var``.
@@ -129,11 +141,11 @@ class Likelihood:
 
     def predict_mean_and_var(self, f):
         """Mean and variance of y under q(f), in the shape of ``f.mean`` (of targets if K > 1)."""
-        raise NotImplementedError
+        raise not_written(self, "predict_mean_and_var", "likelihood")
 
     def predict_log_density(self, Y, f):
         """log E_q(f)[p(y | f)] per datum, (N,); summed over outputs if there are several."""
-        raise NotImplementedError
+        raise not_written(self, "predict_log_density", "likelihood")
 
     def predict_cdf(self, Y, f):
         """P(y <= Y) under q(f), in the shape of ``Y``, for numeric targets."""
@@ -243,7 +255,7 @@ def that_count(f, weights):
 
     Examples
     --------
-    >>> f = fs.Marginals(np.array([0.5, np.inf]), np.array([0.5, np.nan]))
+    >>> f = fs.records.Marginals(np.array([0.5, np.inf]), np.array([0.5, np.nan]))
     >>> that_count(f, np.array([2.0, 0.0]))
     Marginals(mean=array([0.5, 0. ]), var=array([0.5, 1. ]))
     """

@@ -100,7 +100,7 @@ class BernoulliLogit(Bernoulli):
     Examples
     --------
     >>> labels = (Y > 0).astype(int)
-    >>> classifier = fs.replace(model, likelihood=fs.BernoulliLogit())
+    >>> classifier = fs.replace(model, likelihood=fs.likelihoods.BernoulliLogit())
     >>> probability, _ = fs.predict_y(classifier, X)
     >>> round(fs.elbo(classifier, X, labels), 2)
     -32.24

@@ -77,7 +77,7 @@ class Beta(OneLatent):
     Examples
     --------
     >>> shares = 1 / (1 + np.exp(-Y))
-    >>> round(fs.elbo(fs.replace(model, likelihood=fs.Beta(scale=10.0)), X, shares), 2)
+    >>> round(fs.elbo(fs.replace(model, likelihood=fs.likelihoods.Beta(scale=10.0)), X, shares), 2)
     -23.6
     """
 

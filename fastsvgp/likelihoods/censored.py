@@ -36,7 +36,7 @@ class Censored(OneLatent):
     Examples
     --------
     >>> limited = np.stack([np.minimum(Y, 0.5), Y > 0.5], axis=1)
-    >>> round(fs.elbo(fs.replace(model, likelihood=fs.Censored(0.1)), X, limited), 2)
+    >>> round(fs.elbo(fs.replace(model, likelihood=fs.likelihoods.Censored(0.1)), X, limited), 2)
     -261.11
     """
 

@@ -98,7 +98,8 @@ class Gamma(_GammaNoise):
 
     Examples
     --------
-    >>> round(fs.elbo(fs.replace(model, likelihood=fs.Gamma(shape=4.0)), X, np.exp(Y)), 2)
+    >>> positive = fs.replace(model, likelihood=fs.likelihoods.Gamma(shape=4.0))
+    >>> round(fs.elbo(positive, X, np.exp(Y)), 2)
     -175.53
     """
 
@@ -115,7 +116,7 @@ class Exponential(_GammaNoise):
 
     Examples
     --------
-    >>> round(fs.elbo(fs.replace(model, likelihood=fs.Exponential()), X, np.exp(Y)), 2)
+    >>> round(fs.elbo(fs.replace(model, likelihood=fs.likelihoods.Exponential()), X, np.exp(Y)), 2)
     -81.42
     """
 

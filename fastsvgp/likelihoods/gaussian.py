@@ -23,7 +23,7 @@ class Gaussian(Likelihood):
     Examples
     --------
     >>> likelihood = fs.Gaussian(variance=0.5)
-    >>> likelihood.predict_mean_and_var(fs.Marginals(np.zeros(2), np.ones(2)))
+    >>> likelihood.predict_mean_and_var(fs.records.Marginals(np.zeros(2), np.ones(2)))
     (array([0., 0.]), array([1.5, 1.5]))
     """
 

@@ -29,7 +29,8 @@ class KnownNoise(OneLatent):
     Examples
     --------
     >>> measured = np.stack([Y, np.full(40, 0.01)], axis=1)
-    >>> round(fs.elbo(fs.replace(model, likelihood=fs.KnownNoise(0.09)), X, measured), 2)
+    >>> known = fs.replace(model, likelihood=fs.likelihoods.KnownNoise(0.09))
+    >>> round(fs.elbo(known, X, measured), 2)
     -279.18
     """
 

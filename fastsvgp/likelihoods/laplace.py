@@ -26,7 +26,7 @@ class Laplace(Symmetric):
 
     Examples
     --------
-    >>> round(fs.elbo(fs.replace(model, likelihood=fs.Laplace(scale=0.3)), X, Y), 2)
+    >>> round(fs.elbo(fs.replace(model, likelihood=fs.likelihoods.Laplace(scale=0.3)), X, Y), 2)
     -108.2
     """
 

@@ -37,8 +37,8 @@ def laid_out(likelihood, f):
 
     Examples
     --------
-    >>> f = fs.Marginals(np.zeros((6, 40)), np.ones((6, 40)))
-    >>> laid_out(fs.HeteroskedasticGaussian(), f).mean.shape
+    >>> f = fs.records.Marginals(np.zeros((6, 40)), np.ones((6, 40)))
+    >>> laid_out(fs.likelihoods.HeteroskedasticGaussian(), f).mean.shape
     (2, 3, 40)
     """
     K = likelihood.latents_per_output
@@ -64,8 +64,8 @@ def stacked(likelihood, f_bar):
 
     Examples
     --------
-    >>> bar = fs.Marginals(np.zeros((2, 3, 40)), np.ones((2, 3, 40)))
-    >>> stacked(fs.HeteroskedasticGaussian(), bar).mean.shape
+    >>> bar = fs.records.Marginals(np.zeros((2, 3, 40)), np.ones((2, 3, 40)))
+    >>> stacked(fs.likelihoods.HeteroskedasticGaussian(), bar).mean.shape
     (6, 40)
     """
     if f_bar is None or likelihood.latents_per_output == 1:
@@ -94,7 +94,7 @@ def of_unit(likelihood, y):
 
     Examples
     --------
-    >>> of_unit(fs.Binomial(), np.zeros(40)).shape
+    >>> of_unit(fs.likelihoods.Binomial(), np.zeros(40)).shape
     (2, 40)
     """
     names, units = likelihood.target_columns, likelihood.unit_columns

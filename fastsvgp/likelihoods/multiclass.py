@@ -64,8 +64,8 @@ class RobustMax(Multiclass):
 
     Examples
     --------
-    >>> three = fs.at_prior(fs.Whitened, covariance, Z, outputs=3)
-    >>> classifier = fs.SVGP(covariance, Z, three, fs.RobustMax(num_classes=3))
+    >>> three = fs.posteriors.at_prior(fs.Whitened, covariance, Z, outputs=3)
+    >>> classifier = fs.SVGP(covariance, Z, three, fs.likelihoods.RobustMax(num_classes=3))
     >>> round(fs.elbo(classifier, X, np.arange(40) % 3), 2)
     -202.7
     """
@@ -131,7 +131,7 @@ class Softmax(Multiclass):
 
     Examples
     --------
-    >>> three = fs.at_prior(fs.Whitened, covariance, Z, outputs=3)
+    >>> three = fs.posteriors.at_prior(fs.Whitened, covariance, Z, outputs=3)
     >>> classifier = fs.SVGP(covariance, Z, three, fs.Softmax(num_classes=3))
     >>> probabilities, _ = fs.predict_y(classifier, X)
     >>> probabilities.shape

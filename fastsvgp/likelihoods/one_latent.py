@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from .. import kernels
+from ..errors import not_written
 from ..records import Marginals
 from .averages import average, log_average_of
 from .base import CHUNK, NODES, Likelihood, by_chunks, no_order, sum_outputs
@@ -37,13 +38,13 @@ class OneLatent(Likelihood):
 
     Examples
     --------
-    >>> f = fs.Marginals(np.zeros(3), np.ones(3))
-    >>> ell, f_bar, _ = fs.Ordinal(-0.5, np.ones(1)).expected_log_prob(np.arange(3), f)
+    >>> f = fs.records.Marginals(np.zeros(3), np.ones(3))
+    >>> ell, f_bar, _ = fs.likelihoods.Ordinal(-0.5, np.ones(1)).expected_log_prob(np.arange(3), f)
     >>> round(ell, 2), f_bar.mean.shape
     (-4.48, (3,))
     """
 
-    num_nodes: int | None = 20  # a subclass can make it a setting: fs.static(default=20)
+    num_nodes: int | None = 20  # a subclass can make it a setting: fs.records.static(default=20)
     settings = NODES
     chunk: ClassVar[int] = CHUNK // 8  # data per chunk of predictions
     # distance of the singularities of log p from the real line, if ``tables`` is written
@@ -55,11 +56,11 @@ class OneLatent(Likelihood):
         ``rows`` are the columns of targets (N,) and f (nodes, N), in float64. Results are
         (nodes, N). Only the first is read without ``need``.
         """
-        raise NotImplementedError
+        raise not_written(self, "log_density", "likelihood")
 
     def conditional_mean_and_var(self, f):
         """Mean and variance of y given f (nodes, N)."""
-        raise NotImplementedError
+        raise not_written(self, "conditional_mean_and_var", "likelihood")
 
     def conditional_cdf(self, *rows):
         """P(y <= Y | f) of targets (N,), any real numbers, and f (nodes, N)."""
@@ -90,6 +91,7 @@ class OneLatent(Likelihood):
         value, *slopes = self.log_density(*columns, F, need=need)
         if not need:
             return [kernels.gauss_hermite(value)]
+        self._check_count("log_density", slopes, ("f",))
         slope, *own = slopes
         bars = kernels.gauss_hermite_vjp(np.zeros(mean.shape, like=F) + 1, slope, mean, var)
         return [kernels.gauss_hermite(value), *bars, *map(kernels.gauss_hermite, own)]
@@ -113,7 +115,7 @@ class OneLatent(Likelihood):
 
         Log p is tabulated once for each of C different targets (C, 1), such as labels.
         """
-        raise NotImplementedError
+        raise not_written(self, "tables", "likelihood")
 
     def moments(self, mean, var):
         """Mean and variance of y under f ~ N(mean, var); they can overflow to infinity."""

@@ -50,7 +50,7 @@ class Ordinal(OneLatent):
     Examples
     --------
     >>> grades = np.digitize(Y, (-0.5, 0.5))
-    >>> ordered = fs.replace(model, likelihood=fs.Ordinal(-0.5, np.ones(1)))
+    >>> ordered = fs.replace(model, likelihood=fs.likelihoods.Ordinal(-0.5, np.ones(1)))
     >>> round(fs.elbo(ordered, X, grades), 2)
     -59.45
     """

@@ -24,7 +24,7 @@ class Switched(Likelihood):
 
     Examples
     --------
-    >>> two = fs.Switched((fs.Gaussian(0.1), fs.Gaussian(0.4)))
+    >>> two = fs.likelihoods.Switched((fs.Gaussian(0.1), fs.Gaussian(0.4)))
     >>> of_parts = np.stack([Y, np.arange(40) % 2], axis=1)
     >>> round(fs.elbo(fs.replace(model, likelihood=two), X, of_parts), 2)
     -184.87

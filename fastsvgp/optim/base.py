@@ -44,7 +44,7 @@ def check_offered(name, optimiser):
             else "a class: make an instance"
         )
         raise TypeError(
-            f"{name} must be an optimiser: fs.adam(...), fs.sgd(...), fs.by_field(...), or an"
+            f"{name} must be an optimiser: fs.adam(...), fs.sgd(...), fs.optim.by_field(...), or an"
             f" object with {', '.join(OFFERED)}; got {optimiser!r:.80}, {problem}"
         )
 
@@ -52,8 +52,8 @@ def check_offered(name, optimiser):
 MEANT = {  # the optimisers that a text may have meant
     "adam": "fs.adam(0.01)",
     "sgd": "fs.sgd(0.01)",
-    "adagrad": "fs.adagrad(0.01)",
-    "by_field": 'fs.by_field(fs.adam(0.01), {"inducing": fs.adam(0.001)})',
+    "adagrad": "fs.optim.adagrad(0.01)",
+    "by_field": 'fs.optim.by_field(fs.adam(0.01), {"inducing": fs.adam(0.001)})',
 }
 
 
@@ -62,7 +62,7 @@ def _nearest(text):
     near = names.nearest(text.strip().lower().removeprefix("fs.").partition("(")[0], MEANT)
     return (
         " or ".join(MEANT[name] for name in near)
-        or f"{', '.join(list(MEANT.values())[:3])} or fs.by_field(...)"
+        or f"{', '.join(list(MEANT.values())[:3])} or fs.optim.by_field(...)"
     )
 
 
@@ -72,7 +72,7 @@ def initial_state(optimiser, model):
     if not is_record(state):
         raise TypeError(
             f"`init` of the optimiser {type(optimiser).__name__} must return a record (a class"
-            f" under @fastsvgp.record), which a checkpoint can hold, got {state!r:.200}"
+            f" under @fastsvgp.records.record), which a checkpoint can hold, got {state!r:.200}"
         )
     return state
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, kernels
+from ..qsgp.bases.samples import SparseRows
 from ..records import built, flat, leaves, replaced, transforms
 from ..runtime.deferred_checks import on_device
-from ..weight_space.bases.samples import SparseRows
 
 HOST = np.empty(0)
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -243,7 +243,8 @@ class _Leaf:
             )
         if isinstance(value, SparseRows):
             raise TypeError(
-                f"field {self.path!r} has a gradient for some rows only: use fastsvgp.adagrad,"
+                f"field {self.path!r} has a gradient for some rows only: use"
+                " fastsvgp.optim.adagrad,"
                 " which accepts it"
             )
         if np.shape(value) != self.shape:

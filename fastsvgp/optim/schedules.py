@@ -158,7 +158,7 @@ def constant(value: float) -> Schedule:
 
     Examples
     --------
-    >>> size = fs.schedules.constant(0.1)
+    >>> size = fs.optim.schedules.constant(0.1)
     >>> size.size(0, size.init()), size.size(500, size.init())
     (0.1, 0.1)
     """
@@ -193,7 +193,7 @@ def log_linear(start: float, end: float, steps: int | Literal["all"]) -> Schedul
 
     Examples
     --------
-    >>> ramp = fs.schedules.log_linear(1e-3, 0.1, 5)
+    >>> ramp = fs.optim.schedules.log_linear(1e-3, 0.1, 5)
     >>> [round(ramp.size(count, ramp.init()), 6) for count in range(6)]
     [0.001, 0.003162, 0.01, 0.031623, 0.1, 0.1]
     >>> trained, info = fs.fit(model, X, Y, steps=20, natural_step_size=ramp, rng=0)
@@ -231,7 +231,7 @@ def cosine(start: float, end: float, steps: int | Literal["all"]) -> Schedule:
 
     Examples
     --------
-    >>> falling = fs.schedules.cosine(0.05, 0.001, 5)
+    >>> falling = fs.optim.schedules.cosine(0.05, 0.001, 5)
     >>> [round(falling.size(count, falling.init()), 4) for count in range(6)]
     [0.05, 0.0428, 0.0255, 0.0082, 0.001, 0.001]
     >>> trained, info = fs.fit(model, X, Y, steps=5, optimiser=fs.adam(falling), rng=0)
@@ -271,7 +271,7 @@ def exponential(start: float, rate: float, steps: int = 1, smallest: float = 0.0
 
     Examples
     --------
-    >>> falling = fs.schedules.exponential(0.1, 0.5, steps=10, smallest=0.02)
+    >>> falling = fs.optim.schedules.exponential(0.1, 0.5, steps=10, smallest=0.02)
     >>> [round(falling.size(count, falling.init()), 4) for count in (0, 5, 10, 20, 30)]
     [0.1, 0.0707, 0.05, 0.025, 0.02]
     """
@@ -317,7 +317,7 @@ def plateau(
 
     Examples
     --------
-    >>> schedule = fs.schedules.plateau(0.1, patience=2, smoothing=0.0)
+    >>> schedule = fs.optim.schedules.plateau(0.1, patience=2, smoothing=0.0)
     >>> state, sizes = schedule.init(), []
     >>> for count, value in enumerate([1.0, 2.0, 2.0, 2.0, 2.0]):
     ...     sizes.append(schedule.size(count, state))

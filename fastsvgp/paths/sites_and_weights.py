@@ -6,10 +6,10 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.layer_pass import LayerParts
-from ..sites.site_svgp import SiteSVGP, checked, tied
+from ..qsgp.bases import InducingBasis, RandomFourier
+from ..qsgp.model import QSGP, checked_parts
+from ..sites.site_svgp import SiteSVGP, checked, tie_sites
 from ..sites.vgp import VGP, DataSites
-from ..weight_space.bases import InducingBasis, RandomFourier
-from ..weight_space.qsgp import QSGP, checked_parts
 from .draws import Draws, drawn_layer
 from .layer_paths import KernelTerm, LayerPaths
 from .sample import finished, sample_paths
@@ -28,7 +28,7 @@ def paths_of_sites(
     """Draw as for an SVGP, from the q(u) of the sites; ``site_inputs`` are their inputs."""
     options = {"num_features": num_features, "frequencies": frequencies}
     with naming_site_inputs(model, site_inputs):
-        given = tied(model, site_inputs, jitter=jitter)
+        given = tie_sites(model, site_inputs, jitter=jitter)
     return sample_paths(given, num_paths, rng=rng, jitter=jitter, **options)
 
 
@@ -45,14 +45,14 @@ def paths_of_vgp(
     """Draw as for an SVGP; ``site_inputs`` are the inputs of the sites.
 
     Positive sites are observations, and need no jitter: N^3 / 3 flops per output and those of
-    ``DataSites``. Otherwise the functions are those of ``tied``.
+    ``DataSites``. Otherwise the functions are those of ``tie_sites``.
     """
     draws = Draws(num_paths, num_features, frequencies, rng, jitter)
     with naming_site_inputs(model, site_inputs):
         given, X, _, _ = checked(model, site_inputs, check.ABSENT, jitter)
     if not bool((given.sites.lambda2 > 0).all()):
         options = {"num_features": num_features, "frequencies": frequencies}
-        return sample_paths(tied(model, X), num_paths, rng=rng, jitter=jitter, **options)
+        return sample_paths(tie_sites(model, X), num_paths, rng=rng, jitter=jitter, **options)
     layer = LayerParts(given.covariance, DataSites(given, X), X.copy(), given.mean)
     draws.begin(given, X.dtype)
     outputs = given.sites.lambda1.shape[:-1]

@@ -1,28 +1,9 @@
-"""Variational posteriors q(u): marginals and KL divergences from covariance blocks; gradients."""
+"""Variational posteriors q(u) of the inducing variables, and functions that build and convert them.
 
-from .base import Pass, Posterior
-from .decoupled import Decoupled
-from .decoupled_weights import DecoupledWeights
-from .dual_sites import AbsorbedDualSites, DualSites
-from .inverse_free_whitened import InverseFreeWhitened
-from .likelihood_form import LikelihoodForm
-from .marginal import Marginal
-from .orthogonal import Orthogonal, WhitenedOrthogonal
-from .relaxed import Relaxed
-from .whitened import Whitened
+Come here to choose between whitened and plain, orthogonal, inverse-free or dual forms, to start at
+the prior, or to change a trained model from one form to another.
+"""
 
-__all__ = [
-    "AbsorbedDualSites",
-    "Decoupled",
-    "DecoupledWeights",
-    "DualSites",
-    "InverseFreeWhitened",
-    "LikelihoodForm",
-    "Marginal",
-    "Orthogonal",
-    "Pass",
-    "Posterior",
-    "Relaxed",
-    "Whitened",
-    "WhitenedOrthogonal",
-]
+from ..public_names import offer
+
+__getattr__, __dir__, __all__ = offer("posteriors")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from .. import kernels, models
-from ..errors import NotPositiveDefinite
+from ..errors import NotPositiveDefinite, not_written
 from ..records import Marginals, record
 from ..runtime import deferred_checks
 
@@ -28,7 +28,7 @@ class Projection(NamedTuple):
 
     Examples
     --------
-    >>> Projection(fs.Marginals(np.zeros(3), np.ones(3)), rows=None).f.mean
+    >>> Projection(fs.records.Marginals(np.zeros(3), np.ones(3)), rows=None).f.mean
     array([0., 0., 0.])
     """
 
@@ -168,7 +168,7 @@ class Pass:
 
     def project(self, Kuf, kff) -> Projection:
         """Compute marginals (..., N) at a chunk of rows, from Kuf (M, N) and kff (N,)."""
-        raise NotImplementedError
+        raise not_written(self, "project", "posterior")
 
     def of_omitted_variances(self) -> float:
         """What the omitted variances add to the data term, after the last ``pull``."""
@@ -176,33 +176,29 @@ class Pass:
 
     def joint(self, Kuf, Kff) -> Joint:
         """Compute the joint distribution at N inputs, from Kuf (M, N) and Kff (N, N)."""
-        raise NotImplementedError
+        raise not_written(self, "joint", "posterior")
 
     def pull(self, rows, f_bar):
         """Accumulate the cotangents of the marginals at these rows.
 
-        Returns ``Kuf_bar`` (M, N) if "blocks" are needed. Consumes ``rows``.
+        Returns ``Kuf_bar`` (M, N) if "blocks" or "blocks.Kuf" are needed. Consumes ``rows``.
         """
-        raise NotImplementedError
+        raise not_written(self, "pull", "posterior")
 
     def kl(self):
         """KL[q(u) || p(u)], a float."""
-        raise NotImplementedError
+        raise not_written(self, "kl", "posterior")
 
     def natural_sums(self):
-        """The sums over rows that ``natural_step`` uses: Lam a (P, M), and G (P, M, M).
-
-        Of G only the lower triangles are read. Several ranks write their all-reduced sums into
-        these arrays.
-        """
-        return self.Lam_a, self.G
+        """Arrays with the sums over rows of ``natural_step``; a group writes those of all ranks."""
+        raise not_written(self, "natural_sums", "posterior")
 
     def finish(self, kl_bar) -> Bars:
         """Compute the cotangents of everything that all rows share; that of the KL is ``kl_bar``.
 
         Consumes the sums.
         """
-        raise NotImplementedError
+        raise not_written(self, "finish", "posterior")
 
     def natural_step(self, step_size):
         """Compute the posterior after one natural-gradient step of the bound, KL included.
@@ -210,7 +206,7 @@ class Pass:
         The pass must have been started with "natural_step" in ``need``. Keeps the sums. Raises
         ``NotPositiveDefinite`` if the new precision is not positive definite.
         """
-        raise NotImplementedError
+        raise not_written(self, "natural_step", "posterior")
 
 
 class CholeskyPass(Pass):
@@ -245,7 +241,7 @@ class Posterior:
 
     Examples
     --------
-    >>> isinstance(model.posterior, fs.Posterior)
+    >>> isinstance(model.posterior, fs.posteriors.Posterior)
     True
     """
 
@@ -274,7 +270,7 @@ class Posterior:
 
         M : number of inducing variables, one argument per set.
         """
-        raise NotImplementedError
+        raise not_written(self, "check_size", "posterior")
 
     def set_sizes(self, M):
         """Split M, the total number of inducing variables, into the arguments of ``check_size``."""
@@ -298,7 +294,7 @@ class Posterior:
 
         Parameters
         ----------
-        prior : Prior
+        prior : PriorFactor
         columns : int
             Number of data that will be pulled; used to choose the cheapest form.
         need : tuple of str
@@ -307,11 +303,19 @@ class Posterior:
         **more
             Random quantities as ``draw`` made them; ``direction``, one of ``directions``.
         """
-        raise NotImplementedError
+        raise not_written(self, "start_from", "posterior")
+
+    def natural_shapes(self):
+        """Kind and shape of each of ``natural_sums``; of a "tril" the lower triangle counts."""
+        shapes = [np.shape(getattr(self, name)) for name in self.natural_fields]
+        least = min(map(len, shapes))
+        M = sum(shape[-1] for shape in shapes if len(shape) == least)
+        P = shapes[0][0] if least > 1 else 1
+        return [("real", (P, M)), ("tril", (P, M, M))]
 
     def draw(self, name, value, M, dtype, rng):
         """Draw the random quantity ``name`` of a bound, or check a given value of it."""
-        raise NotImplementedError
+        raise not_written(self, "draw", "posterior")
 
     def path_weights(self, prior, values, normal):
         """Draw the weights v (P, M, S) that turn S prior functions f0 into functions under q.
@@ -330,7 +334,7 @@ class Posterior:
 
         Parameters
         ----------
-        prior : Prior
+        prior : PriorFactor
         values : (P, M, S)
             u0, with the covariance Kuu + jitter I. Can be overwritten.
         normal : function
@@ -354,7 +358,7 @@ class Posterior:
 
         smallest : a lower bound of the eigenvalues of A
         """
-        raise NotImplementedError
+        raise not_written(self, "inverse_of", "posterior")
 
 
 def over_outputs(var_bar):

@@ -59,8 +59,8 @@ class Decoupled(OrthogonalSets):
 
     Examples
     --------
-    >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 9)[:, None])
-    >>> q = fs.Decoupled(mean_u=np.zeros(6), scale_tril_u=np.eye(6), mean_v=np.zeros(9))
+    >>> pair = fs.posteriors.InducingPair(Z, np.linspace(-1.8, 1.8, 9)[:, None])
+    >>> q = fs.posteriors.Decoupled(mean_u=np.zeros(6), scale_tril_u=np.eye(6), mean_v=np.zeros(9))
     >>> round(fs.elbo(fs.SVGP(covariance, pair, q, gaussian), X, Y), 2)
     -294.72
     """

@@ -53,8 +53,9 @@ class DecoupledWeights(OrthogonalSets):
 
     Examples
     --------
-    >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 9)[:, None])
-    >>> q = fs.DecoupledWeights(mean_u=np.zeros(6), scale_tril_u=np.eye(6), weights_v=np.zeros(9))
+    >>> pair = fs.posteriors.InducingPair(Z, np.linspace(-1.8, 1.8, 9)[:, None])
+    >>> q = fs.posteriors.DecoupledWeights(mean_u=np.zeros(6), scale_tril_u=np.eye(6),
+    ...     weights_v=np.zeros(9))
     >>> round(fs.elbo(fs.SVGP(covariance, pair, q, gaussian), X, Y), 2)
     -279.18
     """

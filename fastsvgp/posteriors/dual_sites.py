@@ -84,7 +84,7 @@ class AbsorbedDualSites(DualTying):
 
     Examples
     --------
-    >>> sites = fs.AbsorbedDualSites(lambda1=np.zeros(6), lambda2=np.zeros((6, 6)))
+    >>> sites = fs.posteriors.AbsorbedDualSites(lambda1=np.zeros(6), lambda2=np.zeros((6, 6)))
     >>> stepped, info = fs.natural_step(fs.replace(model, posterior=sites), X, Y, step_size=1.0)
     >>> round(fs.elbo(stepped, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
     0.0
@@ -147,7 +147,7 @@ class DualSites(DualTying):
 
     Examples
     --------
-    >>> sites = fs.DualSites(lambda1=np.zeros(6), lambda2=np.zeros((6, 6)))
+    >>> sites = fs.posteriors.DualSites(lambda1=np.zeros(6), lambda2=np.zeros((6, 6)))
     >>> round(fs.elbo(fs.replace(model, posterior=sites), X, Y) - fs.elbo(model, X, Y), 6) + 0.0
     0.0
     """

@@ -123,8 +123,10 @@ class InverseFreeWhitened(Posterior):
 
     Examples
     --------
-    >>> root, info = fs.inverse_factor(covariance.matrix(Z) + 1e-2 * np.eye(6), tolerance=1e-6)
-    >>> q = fs.InverseFreeWhitened(mean=np.zeros(6), scale_tril=np.eye(6), inverse_root=root)
+    >>> root, info = fs.optim.inverse_factor(covariance.matrix(Z) + 1e-2 * np.eye(6),
+    ...     tolerance=1e-6)
+    >>> q = fs.posteriors.InverseFreeWhitened(mean=np.zeros(6), scale_tril=np.eye(6),
+    ...     inverse_root=root)
     >>> free = fs.replace(model, posterior=q)
     >>> round(fs.elbo(free, X, Y, jitter=1e-2) - fs.elbo(model, X, Y, jitter=1e-2), 4) + 0.0
     0.0

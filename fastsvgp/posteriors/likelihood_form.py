@@ -73,7 +73,7 @@ class LikelihoodForm(PseudoData):
 
     Examples
     --------
-    >>> q = fs.LikelihoodForm(mean=np.zeros(6), variance=0.1 * np.ones(6))
+    >>> q = fs.posteriors.LikelihoodForm(mean=np.zeros(6), variance=0.1 * np.ones(6))
     >>> round(fs.elbo(fs.replace(model, posterior=q), X, Y), 2)
     -95.88
     """

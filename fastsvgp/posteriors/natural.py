@@ -30,12 +30,3 @@ def natural_precision(G, step_size, old):
         for at, precision in old:
             R[..., at, at] += (1 - step_size) * precision
     return R
-
-
-def natural_shapes(q):
-    """Return the items of the sums of a natural step, for a packing: Lam a (P, M), G."""
-    fields = [np.shape(getattr(q, name)) for name in q.natural_fields]
-    least = min(map(len, fields))
-    M = sum(shape[-1] for shape in fields if len(shape) == least)
-    P = fields[0][0] if least > 1 else 1
-    return [("real", (P, M)), ("tril", (P, M, M))]

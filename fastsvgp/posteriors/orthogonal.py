@@ -73,8 +73,8 @@ class WhitenedOrthogonal(OrthogonalSets):
 
     Examples
     --------
-    >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
-    >>> q = fs.WhitenedOrthogonal(np.zeros(6), np.eye(6), np.zeros(4), np.eye(4))
+    >>> pair = fs.posteriors.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
+    >>> q = fs.posteriors.WhitenedOrthogonal(np.zeros(6), np.eye(6), np.zeros(4), np.eye(4))
     >>> round(fs.elbo(fs.SVGP(covariance, pair, q, gaussian), X, Y), 2)
     -279.18
     """
@@ -107,9 +107,9 @@ class Orthogonal(OrthogonalSets):
 
     Examples
     --------
-    >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
-    >>> q = fs.at_prior(fs.Orthogonal, covariance, pair)
-    >>> [path for path, _, _ in fs.leaves(q)]
+    >>> pair = fs.posteriors.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
+    >>> q = fs.posteriors.at_prior(fs.posteriors.Orthogonal, covariance, pair)
+    >>> [path for path, _, _ in fs.records.leaves(q)]
     ['mean_u', 'scale_tril_u', 'mean_v', 'scale_tril_v']
     """
 

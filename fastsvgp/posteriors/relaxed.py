@@ -40,7 +40,7 @@ class Relaxed(PseudoData):
     The value is a lower bound of the evidence for every L. At L L' = (Kuu + S~)^-1 it is the value
     of ``LikelihoodForm``, and with L held fixed the other gradients agree as well. Value and
     gradients cost 5 M^2 B + 8/3 M^3 flops with exact traces (plus M^2 B + 3 M^3 for
-    ``inverse_tril``), and 7 M^2 B + 9 M^2 K with K probes. ``likelihood_direction`` costs 3 M^2 B +
+    ``inverse_tril``), and 7 M^2 B + 9 M^2 K with K probes. ``lsvgp_direction`` costs 3 M^2 B +
     3 M^3. This is more flops than ``LikelihoodForm`` needs: use it on devices whose products are
     much faster than factorisations.
 
@@ -49,8 +49,9 @@ class Relaxed(PseudoData):
 
     Examples
     --------
-    >>> q = fs.Relaxed(mean=np.zeros(6), variance=np.ones(6), inverse_tril=0.5 * np.eye(6))
-    >>> relaxed = fs.refresh_inverse(fs.replace(model, posterior=q))[0]
+    >>> q = fs.posteriors.Relaxed(mean=np.zeros(6), variance=np.ones(6),
+    ...     inverse_tril=0.5 * np.eye(6))
+    >>> relaxed = fs.optim.update_inverse_factor(fs.replace(model, posterior=q))[0]
     >>> round(fs.elbo(relaxed, X, Y), 2)
     -151.55
     """

@@ -27,7 +27,7 @@ class Whitened(GaussianFactor):
     Examples
     --------
     >>> q = fs.Whitened(mean=np.zeros(6), scale_tril=np.eye(6))
-    >>> fs.kl_term_and_grad(fs.replace(model, posterior=q))[0] + 0.0
+    >>> fs.bounds.kl_term_and_grad(fs.replace(model, posterior=q))[0] + 0.0
     0.0
     """
 

@@ -1,5 +1,7 @@
 """A good start: standardised data, an initial model in these units, and the arguments of ``fit``.
 
+Come here for a good start from data alone.
+
 ``start = fs.recipes.regression(X, y)`` chooses lengthscales, noise, inducing inputs, a posterior
 and its training.
 ``model, info = fs.fit(start.model, start.scale.X(X), start.scale.y(y), **start.fit)`` trains the
@@ -12,6 +14,7 @@ A repeated row and a row of weight 2 give the same start, up to rounding. With m
 regardless of weights.
 """
 
+from ..public_names import offer
 from .equal_targets import keeping_noise as keeping_noise
 from .guesses import first_mean as first_mean
 from .log_target import (
@@ -57,3 +60,5 @@ from .solvers import (
     solver_of as solver_of,
 )
 from .target_values import grade_probabilities as grade_probabilities, per_unit as per_unit
+
+__getattr__, __dir__, __all__ = offer("recipes")

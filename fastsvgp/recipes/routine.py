@@ -12,15 +12,15 @@ from ..collapsed.orthogonal import OrthogonalSGPR
 from ..collapsed.sgpr import SGPR, optimal_svgp
 from ..errors import NotPositiveDefinite
 from ..likelihoods import Gaussian
-from ..optim.by_field import gentle_inducing
+from ..optim.fields import slow_inducing
 from ..optim.first_order import adam
 from ..optim.flat import free_paths
 from ..optim.schedules import Schedule, log_linear
 from ..posteriors import Relaxed
 from ..posteriors.placed import placed
+from ..qsgp.model import QSGP
 from ..train import fit
 from ..train.info import FitInfo
-from ..weight_space.qsgp import QSGP
 from . import decoupled
 from .second_try import found_nothing, second_try
 
@@ -67,7 +67,7 @@ def training(
         optimiser = adam(course.learning_rate, transform="log", step_sizes=rates)
     if method.kind is Relaxed:
         rest = min(REST[0], steps // REST[1])
-        optimiser = gentle_inducing(
+        optimiser = slow_inducing(
             optimiser, after=rest, step_size=GENTLE * course.learning_rate, fields=inducing
         )
     given |= {

@@ -10,9 +10,9 @@ from .. import check
 from ..bounds.svgp import SVGP
 from ..covariances import Covariance
 from ..errors import refuse_unknown
-from ..initialise import (
-    greedy_variance_inducing,
-    kmeans_inducing,
+from ..inducing import (
+    greedy_variance,
+    kmeans,
     lengthscales,
     median_lengthscales,
     unique_rows,
@@ -143,7 +143,7 @@ def regression(
 
     Notes
     -----
-    O(N D), and the choice of inducing inputs: see ``kmeans_inducing``. Relevances cost 25
+    O(N D), and the choice of inducing inputs: see ``inducing.kmeans``. Relevances cost 25
     iterations of L-BFGS on an exact Gaussian process with 1000 rows, a few seconds.
 
     Examples
@@ -376,7 +376,7 @@ def _covariance(covariance, rows, ard, rng):
     if hasattr(covariance, "geometry"):
         raise TypeError(
             "`covariance` is of images, whose inducing inputs are patches: see"
-            " fastsvgp.patch_inducing"
+            " fastsvgp.inducing.patches"
         )
     if not isinstance(covariance, str):
         covariance.check_dim(X.shape[1])
@@ -420,11 +420,11 @@ def _inducing(sizes, rows, everything, covariance, chosen, units, rng):
         return rows if num_sets == 1 else InducingPair(rows[::2].copy(), rows[1::2].copy())
     requested = sizes[0] if num_sets == 1 else tuple(sizes)
     if chosen == "kmeans" and covariance.code_columns(rows.shape[1]):
-        return kmeans_inducing(rows, requested, rng=rng, covariance=covariance)
+        return kmeans(rows, requested, rng=rng, covariance=covariance)
     if chosen == "kmeans":
-        Z = kmeans_inducing(rows / units, requested, rng=rng)
+        Z = kmeans(rows / units, requested, rng=rng)
         return Z * units if num_sets == 1 else tree_map(lambda one: one * units, Z)
     if chosen == "greedy":
-        return greedy_variance_inducing(rows, requested, covariance, rng=rng)
+        return greedy_variance(rows, requested, covariance, rng=rng)
     some = rows[rng.choice(len(rows), sum(sizes), replace=False)]
     return some if num_sets == 1 else InducingPair(some[: sizes[0]], some[sizes[0] :])

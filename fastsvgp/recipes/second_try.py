@@ -10,7 +10,7 @@ import numpy as np
 
 from ..bounds.svgp import SVGP
 from ..collapsed.sgpr import SGPR
-from ..initialise import unique_rows
+from ..inducing import unique_rows
 from ..likelihoods import Gaussian
 from ..optim.first_order import adam
 from ..optim.flat import as_names, free_paths

@@ -13,7 +13,7 @@ from .. import check
 from ..collapsed.orthogonal import OrthogonalSGPR
 from ..collapsed.sgpr import SGPR
 from ..errors import warn
-from ..initialise import unique_rows
+from ..inducing import unique_rows
 from ..likelihoods import Gaussian
 from ..posteriors import AbsorbedDualSites, Marginal, Whitened, WhitenedOrthogonal
 from ..posteriors.placed import moves_naturally

@@ -1,5 +1,10 @@
-"""Frozen records, the parts of a model: their leaves, structure and files."""
+"""Records: models and their parts are frozen; their leaves, structure and files.
 
+Come here to read, replace or map the numbers of a model, to save it with more than itself, and to
+read rows from files.
+"""
+
+from ..public_names import offer
 from .decorator import (
     REGISTRY as REGISTRY,
     Blocks as Blocks,
@@ -26,3 +31,5 @@ from .tree import (
     total as total,
     tree_map as tree_map,
 )
+
+__getattr__, __dir__, __all__ = offer("records")

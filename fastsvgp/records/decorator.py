@@ -48,11 +48,11 @@ def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
 
     Examples
     --------
-    >>> @fs.record
+    >>> @fs.records.record
     ... class Ramp:
-    ...     rise: object = fs.leaf()
-    ...     run: object = fs.leaf("positive", default=1.0)
-    >>> [(path, kind) for path, kind, _ in fs.leaves(Ramp(2.0))]
+    ...     rise: object = fs.records.leaf()
+    ...     run: object = fs.records.leaf("positive", default=1.0)
+    >>> [(path, kind) for path, kind, _ in fs.records.leaves(Ramp(2.0))]
     [('rise', 'real'), ('run', 'positive')]
     """
     return dataclasses.field(default=default, metadata={"kind": kind})
@@ -61,7 +61,7 @@ def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
 def static(default: Any = dataclasses.MISSING) -> Any:
     """Declare a field that is a setting: it is saved, but never differentiated.
 
-    Gradients keep its value.
+    Gradients keep its value: a number, text, None, or a tuple of these.
 
     Settings with a default are keyword-only: ``fs.StudentT(0.3, df=4.0)``.
 
@@ -76,11 +76,11 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
     Examples
     --------
-    >>> @fs.record
+    >>> @fs.records.record
     ... class Tempered:
-    ...     scale: object = fs.leaf("positive")
-    ...     power: int = fs.static(default=2)
-    >>> [path for path, _, _ in fs.leaves(Tempered(0.5))]
+    ...     scale: object = fs.records.leaf("positive")
+    ...     power: int = fs.records.static(default=2)
+    >>> [path for path, _, _ in fs.records.leaves(Tempered(0.5))]
     ['scale']
     >>> Tempered(0.5, 3)
     Traceback (most recent call last):
@@ -107,10 +107,10 @@ def record(cls: type[T]) -> type[T]:
 
     Examples
     --------
-    >>> @fs.record
+    >>> @fs.records.record
     ... class Affine:
-    ...     slope: object = fs.leaf()
-    ...     unit: str = fs.static(default="m")
+    ...     slope: object = fs.records.leaf()
+    ...     unit: str = fs.records.static(default="m")
     >>> Affine(slope=2.0)
     Affine(slope=2.0, unit='m')
     """
@@ -262,7 +262,7 @@ class Marginals:
 
     Examples
     --------
-    >>> f = fs.Marginals(mean=np.zeros(3), var=np.ones(3))
+    >>> f = fs.records.Marginals(mean=np.zeros(3), var=np.ones(3))
     >>> gaussian.predict_mean_and_var(f)[1]
     array([1.1, 1.1, 1.1])
     """

@@ -28,8 +28,8 @@ class InducingPair(InducingSets):
 
     Examples
     --------
-    >>> pair = fs.InducingPair(Z=Z, O=np.linspace(-2, 2, 9)[:, None])
-    >>> posterior = fs.at_prior(fs.WhitenedOrthogonal, covariance, pair)
+    >>> pair = fs.posteriors.InducingPair(Z=Z, O=np.linspace(-2, 2, 9)[:, None])
+    >>> posterior = fs.posteriors.at_prior(fs.posteriors.WhitenedOrthogonal, covariance, pair)
     >>> posterior.mean_u.shape, posterior.mean_v.shape
     ((6,), (9,))
     >>> fs.SVGP(covariance, pair, posterior, gaussian).inducing

@@ -50,7 +50,7 @@ def header_of(value):
     """
     if is_record(value):
         kind = type(value)
-        fields = {n: _field_header(k, getattr(value, n)) for n, k in value._record_fields}
+        fields = {n: _field_header(n, k, getattr(value, n)) for n, k in value._record_fields}
         own = {} if is_ours(kind) else {"module": kind.__module__}
         return {"type": kind.__name__, "fields": fields} | own
     if is_parts(value):
@@ -61,7 +61,12 @@ def header_of(value):
     return "float" if type(value) in (int, float) else "array"
 
 
-def _field_header(kind, value):
+def _field_header(name, kind, value):
+    if kind == "static" and getattr(value, "ndim", 0):
+        raise TypeError(
+            f"save: the setting `{name}` holds an array, which would come back as a tuple; give a"
+            " tuple of numbers, or declare the field by `fs.records.leaf()`"
+        )
     if kind == "tuple" and isinstance(value, tuple):
         return {"parts": [header_of(v) for v in value]}
     return {"static": value} if kind == "static" else header_of(value)
@@ -316,7 +321,7 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
     >>> fs.save(path, model, units="metres")
-    >>> fs.load_with_extra(path)[1]
+    >>> fs.records.load_with_extra(path)[1]
     {'units': 'metres'}
     """
     path = as_path("load: `path`", path)

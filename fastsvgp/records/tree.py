@@ -121,7 +121,7 @@ def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
 
     Examples
     --------
-    >>> [path for path, kind, value in fs.leaves(model)][:4]
+    >>> [path for path, kind, value in fs.records.leaves(model)][:4]
     ['covariance.variance', 'covariance.lengthscales', 'inducing', 'posterior.mean']
     """
     paths, kinds, values = flat(tree)
@@ -182,7 +182,7 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
 
     Examples
     --------
-    >>> fs.tree_map(lambda a, b: a + 0.5 * b, gaussian, fs.Gaussian(variance=0.2))
+    >>> fs.records.tree_map(lambda a, b: a + 0.5 * b, gaussian, fs.Gaussian(variance=0.2))
     Gaussian(variance=0.2)
     """
     # skip __init__ and __post_init__: they check what a user gives, not results of ``f``
@@ -295,7 +295,7 @@ def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
 
     Examples
     --------
-    >>> fs.replace_at(model, "covariance.variance", 2.5).covariance.variance
+    >>> fs.records.replace_at(model, "covariance.variance", 2.5).covariance.variance
     2.5
     """
     if not is_record(tree):

@@ -16,7 +16,7 @@ Names: TypeAlias = str | Sequence[str]  # dotted paths of fields
 
 
 class Record(Protocol):
-    """Any class decorated with ``fastsvgp.record``."""
+    """Any class decorated with ``fastsvgp.records.record``."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 

@@ -20,7 +20,11 @@ R = TypeVar("R")
 
 
 def public_call(
-    kind: type | None = None, *, checks: bool = True, blas_threads: bool = True
+    kind: type | None = None,
+    *,
+    name: str | None = None,
+    checks: bool = True,
+    blas_threads: bool = True,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate the implementation of a public function for models of type ``kind``.
 
@@ -30,6 +34,8 @@ def public_call(
     ----------
     kind : type, optional
         Type of model that the implementation serves. Default: any first argument.
+    name : str, optional
+        Public name, with its module if that of the function alone is ambiguous ("qsgp.bound").
     checks : bool
         Whether the function defers checks on a device.
     blas_threads : bool
@@ -38,11 +44,11 @@ def public_call(
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        name, parameters = function.__name__, inspect.signature(function).parameters
+        key, parameters = name or function.__name__, inspect.signature(function).parameters
         first = next(iter(parameters), "")
         more = kind is None and not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         if kind is not None:
-            models.register(kind, **{name: function})
+            models.register(kind, **{key: function})
 
         @functools.wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> R:
@@ -51,19 +57,19 @@ def public_call(
                 if not args and first in options:
                     args = (options.pop(first),)  # type: ignore[assignment]
                 if args:  # otherwise Python reports the missing argument
-                    serves, named, rest = models.serving(name, args[0], first)
+                    serves, named, rest = models.serving(key, args[0], first)
                     if not options.keys() <= named:
-                        options = models.check_options(name, type(args[0]), options, named, rest)
+                        options = models.check_options(key, type(args[0]), options, named, rest)
             try:
                 if blas_threads:
-                    joint = name == "sample_f" or options.get("full_cov") is True
+                    joint = key == "sample_f" or options.get("full_cov") is True
                     with blas_threads_for((*args, *options.values()), joint):
                         return _called(serves, args, options, checks)
                 return _called(serves, args, options, checks)
             except TypeError:
                 if more and (unknown := [one for one in options if one not in parameters]):
                     known = [p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL]
-                    raise no_option(name, unknown[0], known) from None
+                    raise no_option(key, unknown[0], known) from None
                 raise
 
         return call

@@ -17,7 +17,7 @@ from ..posteriors.dual_sites import WhitenedState
 from ..records import leaves, plus, replace
 from ..records.inducing_sets import naming_repeated
 from ..runtime import tuning
-from .dual_parameters import Sites
+from .dual import Sites
 
 INVALID = (
     "`sites.lambda2` holds no valid sites: with them q has no covariance. Zeros are the prior, and"

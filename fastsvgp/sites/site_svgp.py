@@ -47,7 +47,7 @@ from ..posteriors import AbsorbedDualSites, Posterior
 from ..records import plus, record, restricted
 from ..records.typed import Array, ArrayLike, Names, Record, RecordT, Seed
 from ..runtime.edge import public_call
-from .dual_parameters import Sites
+from .dual import Sites
 from .site_pass import factor, finite_sums, layer_of_sites, site_pass, sites_vjp
 
 
@@ -67,8 +67,9 @@ class SiteSVGP:
 
     Examples
     --------
-    >>> untied = fs.SiteSVGP(covariance, Z, fs.Sites(np.zeros(40), np.ones(40)), gaussian)
-    >>> round(fs.site_bound(untied, X, Y), 2)
+    >>> untied = fs.sites.SiteSVGP(covariance, Z, fs.sites.Sites(np.zeros(40), np.ones(40)),
+    ...     gaussian)
+    >>> round(fs.sites.bound(untied, X, Y), 2)
     -100.49
     """
 
@@ -79,8 +80,8 @@ class SiteSVGP:
     mean: Mean | None = None
 
 
-@public_call(SiteSVGP)
-def site_bound(
+@public_call(SiteSVGP, name="sites.bound")
+def bound(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> float:
     """Compute the bound at the q(u) of the sites, in nats. 4 M^2 N flops.
@@ -88,7 +89,7 @@ def site_bound(
     Parameters
     ----------
     model, X, Y, jitter, rng
-        As in ``site_bound_and_grad``.
+        As in ``sites.bound_and_grad``.
 
     Returns
     -------
@@ -97,12 +98,13 @@ def site_bound(
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As in ``site_bound_and_grad``.
+        As in ``sites.bound_and_grad``.
 
     Examples
     --------
-    >>> untied = fs.SiteSVGP(covariance, Z, fs.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
-    >>> round(fs.site_bound(untied, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
+    >>> untied = fs.sites.SiteSVGP(covariance, Z, fs.sites.Sites(Y / 0.1, np.full(40, 10.0)),
+    ...     gaussian)
+    >>> round(fs.sites.bound(untied, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
     0.0
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
@@ -111,8 +113,8 @@ def site_bound(
     return check.result(data - layer.kl(), model)
 
 
-@public_call(SiteSVGP)
-def site_bound_and_grad(
+@public_call(SiteSVGP, name="sites.bound_and_grad")
+def bound_and_grad(
     model: RecordT,
     X: ArrayLike,
     Y: ArrayLike,
@@ -156,8 +158,9 @@ def site_bound_and_grad(
 
     Examples
     --------
-    >>> untied = fs.SiteSVGP(covariance, Z, fs.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
-    >>> value, grad = fs.site_bound_and_grad(untied, X, Y)
+    >>> untied = fs.sites.SiteSVGP(covariance, Z, fs.sites.Sites(Y / 0.1, np.full(40, 10.0)),
+    ...     gaussian)
+    >>> value, grad = fs.sites.bound_and_grad(untied, X, Y)
     >>> grad.inducing.shape
     (6, 1)
     """
@@ -182,8 +185,8 @@ def site_bound_and_grad(
     )
 
 
-@public_call(SiteSVGP)
-def site_bound_terms(
+@public_call(SiteSVGP, name="sites.bound_terms")
+def bound_terms(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> tuple[float, float]:
     """Split the bound into ``log_Z + c``: the Gaussian evidence of the sites, and the remainder.
@@ -191,7 +194,7 @@ def site_bound_terms(
     Parameters
     ----------
     model, X, Y, jitter, rng
-        As in ``site_bound_and_grad``.
+        As in ``sites.bound_and_grad``.
 
     Returns
     -------
@@ -206,18 +209,19 @@ def site_bound_terms(
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As ``site_bound``.
+        As ``sites.bound``.
 
     Notes
     -----
-    The flops of ``site_bound``. Source: Adam et al. 2021, equations 16 and 17, with their sites
+    The flops of ``sites.bound``. Source: Adam et al. 2021, equations 16 and 17, with their sites
     normalised.
 
     Examples
     --------
-    >>> untied = fs.SiteSVGP(covariance, Z, fs.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
-    >>> log_Z, c = fs.site_bound_terms(untied, X, Y)
-    >>> round(log_Z + c - fs.site_bound(untied, X, Y), 6) + 0.0
+    >>> untied = fs.sites.SiteSVGP(covariance, Z, fs.sites.Sites(Y / 0.1, np.full(40, 10.0)),
+    ...     gaussian)
+    >>> log_Z, c = fs.sites.bound_terms(untied, X, Y)
+    >>> round(log_Z + c - fs.sites.bound(untied, X, Y), 6) + 0.0
     0.0
     """
     given, X, Y, jitter = checked(model, X, Y, jitter)
@@ -250,7 +254,7 @@ def terms(model, data, kl, mean, off, trace):
 
 
 @public_call(SiteSVGP)
-def tied(
+def tie_sites(
     model: Record,
     X: ArrayLike,
     *,
@@ -277,7 +281,7 @@ def tied(
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As ``site_bound``.
+        As ``sites.bound``.
 
     Notes
     -----
@@ -285,12 +289,13 @@ def tied(
 
     Examples
     --------
-    >>> untied = fs.SiteSVGP(covariance, Z, fs.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
-    >>> mean, var = fs.predict_y(fs.tied(untied, X), X)
+    >>> untied = fs.sites.SiteSVGP(covariance, Z, fs.sites.Sites(Y / 0.1, np.full(40, 10.0)),
+    ...     gaussian)
+    >>> mean, var = fs.predict_y(fs.sites.tie_sites(untied, X), X)
     >>> bool(abs(mean - Y).max() < 0.2)
     True
     """
-    check_kind("tied: `to`", to)
+    check_kind("tie_sites: `to`", to)
     given, X, _, jitter = checked(model, X, check.ABSENT, jitter)
     state = layer_of_sites(given, X, jitter).posterior
     posterior = from_state(to, factor(given, jitter), state.lambda1, state.lambda2)
@@ -306,7 +311,7 @@ def checked(model, X, Y, jitter) -> Any:
     check.parts(model)
     if not isinstance(model.sites, Sites):
         raise TypeError(
-            "`sites` of the model must be a fastsvgp.Sites(lambda1, lambda2), got"
+            "`sites` of the model must be a fastsvgp.sites.Sites(lambda1, lambda2), got"
             f" {type(model.sites).__name__}"
         )
     check.defer(model, X)
@@ -358,7 +363,7 @@ def checked(model, X, Y, jitter) -> Any:
 models.register(
     SiteSVGP,
     instead=(
-        "em trains it, site_bound is its bound, and tied(model, X) makes an SVGP of it to predict"
+        "em trains it, bound is its bound, and tie_sites(model, X) makes an SVGP of it to predict"
         " with"
     ),
 )

@@ -61,7 +61,7 @@ from ..posteriors import AbsorbedDualSites
 from ..posteriors.base import add_to_diagonals, raise_to_floor
 from ..posteriors.pseudo_targets import add_symmetric_outer
 from ..records import Marginals, plus, record, replace, restricted, tree_map
-from .dual_parameters import Sites
+from .dual import Sites
 from .site_pass import INVALID, finite_sums
 from .site_svgp import checked, terms
 
@@ -86,8 +86,8 @@ class VGP:
 
     Examples
     --------
-    >>> full = fs.VGP(covariance, fs.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
-    >>> round(fs.site_bound(full, X, Y), 2)
+    >>> full = fs.sites.VGP(covariance, fs.sites.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
+    >>> round(fs.sites.bound(full, X, Y), 2)
     -4.39
     """
 
@@ -97,7 +97,7 @@ class VGP:
     mean: Mean | None = None
 
 
-def site_bound(model, X, Y, *, jitter=None, rng=None):
+def bound(model, X, Y, *, jitter=None, rng=None):
     """Compute the bound of a ``VGP``: 4/3 N^3 flops per output; ``jitter`` is not used."""
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = DataSites(model, X)
@@ -108,7 +108,7 @@ def site_bound(model, X, Y, *, jitter=None, rng=None):
     )
 
 
-def site_bound_terms(model, X, Y, *, jitter=None, rng=None):
+def bound_terms(model, X, Y, *, jitter=None, rng=None):
     """Split the bound of a ``VGP`` into ``log_Z + c``."""
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = DataSites(model, X)
@@ -116,7 +116,7 @@ def site_bound_terms(model, X, Y, *, jitter=None, rng=None):
     return terms(model, data, full.kl(), full.means, full.ws, full.trace())
 
 
-def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
+def bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
     """Compute bound and gradient of a ``VGP``, with some (N, N) arrays.
 
     4 N^3 flops per output, and N^3 for the gradient in the sites; some more for negative sites.
@@ -144,9 +144,9 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
     return value, restricted(VGP(covariance_bar, sites_bar, likelihood_bar, mean_bar), wrt)
 
 
-def tied(model, X, *, to=AbsorbedDualSites, jitter=None):
+def tie_sites(model, X, *, to=AbsorbedDualSites, jitter=None):
     """Create the SVGP of a ``VGP``, with inducing inputs X."""
-    check_kind("tied: `to`", to)
+    check_kind("tie_sites: `to`", to)
     model, X, _, _ = checked(model, X, check.ABSENT, jitter)
     sites = model.sites
     lambda2 = np.zeros((*sites.lambda2.shape, len(X)), X.dtype, like=X)
@@ -369,11 +369,13 @@ def _vector(product, L, vector, transpose=False):
 models.register(
     VGP,
     instead=(
-        "em trains it, site_bound is its bound, and tied(model, X) makes an SVGP of it to predict"
+        "em trains it, bound is its bound, and tie_sites(model, X) makes an SVGP of it to predict"
         " with"
     ),
-    site_bound=site_bound,
-    site_bound_and_grad=site_bound_and_grad,
-    site_bound_terms=site_bound_terms,
-    tied=tied,
+    tie_sites=tie_sites,
+    **{
+        "sites.bound": bound,
+        "sites.bound_and_grad": bound_and_grad,
+        "sites.bound_terms": bound_terms,
+    },
 )

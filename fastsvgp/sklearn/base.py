@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from .. import check, recipes
 from ..bounds.predict import sample_f
 from ..bounds.svgp import SVGP
-from ..initialise import unique_rows
+from ..inducing import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
 from ..names import did_you_mean

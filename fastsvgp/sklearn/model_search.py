@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import check, recipes
-from ..bounds.elbo import elbo
+from ..bounds.objectives import elbo
 from ..check import DEFAULT_JITTER
 from ..errors import warn
 from ..recipes.beyond_range import inside, rows_outside

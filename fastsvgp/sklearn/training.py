@@ -8,7 +8,7 @@ from scipy.special import gammaln, xlogy
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import check, recipes
-from ..bounds.elbo import elbo
+from ..bounds.objectives import elbo
 from ..bounds.predict import predict_log_density
 from ..bounds.svgp import SVGP
 from ..errors import warn

@@ -17,6 +17,7 @@ from ..layers.layer import DeepGP
 from ..optim.flat import as_names
 from ..optim.inverse.updates import InverseUpdates
 from ..optim.schedules import Size, fraction
+from ..qsgp.model import QSGP
 from ..records.persistence import as_json
 from ..records.typed import (
     Group,
@@ -27,7 +28,6 @@ from ..records.typed import (
     Seed,
 )
 from ..runtime import devices, dispatch
-from ..weight_space.qsgp import QSGP
 from . import by_time, data_digests, ranks
 from .arguments import Data, FitArguments, count, rows
 from .batches import whole
@@ -187,9 +187,9 @@ def fit(
         QSGP min(500, N).
     optimiser : Optimiser
         ``fs.adam(...)`` or ``fs.sgd(...)``. Default ``adam(0.01)``; for a QSGP ``adagrad(0.1)``.
-        ``fs.by_field(...)`` combines several, each for its own fields (the posterior of a QSGP
-        takes only ``adagrad``). ``fs.gentle_inducing(...)`` is that of R-SVGP's authors. Your own
-        must offer ``init``, ``step``, ``paths``, ``moving``, ``fixing``, ``fixed`` and
+        ``fs.optim.by_field(...)`` combines several, each for its own fields (the posterior of a
+        QSGP takes only ``adagrad``). ``fs.optim.slow_inducing(...)`` is that of R-SVGP's authors.
+        Your own must offer ``init``, ``step``, ``paths``, ``moving``, ``fixing``, ``fixed`` and
         ``step_size_at``, as ``fastsvgp.optim.base`` documents them.
     fixed : str or sequence of str
         Dotted paths of fields to hold fixed, in addition to those fixed in ``optimiser``; their
@@ -199,7 +199,7 @@ def fit(
         its bound with few dense columns is a poor guide to them. An ``InducingBasis`` must stay
         fixed: samples do not determine its log|S|.
     jitter : float, optional
-        As in ``elbo``, for a QSGP as in ``weight_bound``. A step whose factorisation fails is
+        As in ``elbo``, for a QSGP as in ``qsgp.bound``. A step whose factorisation fails is
         repeated with ten times the jitter, at most three times. The first repetition is logged as a
         warning (``logging.getLogger("fastsvgp")``), and at the end their number, which is
         ``info.retries``. The next step starts from ``jitter`` again.
@@ -246,11 +246,11 @@ def fit(
         ``resume``. If a rank fails, the call ends on all ranks: ``RemoteError``.
     **options
         Options of the kind of model, such as ``natural_step_size`` for an SVGP and ``basis_size``
-        for a QSGP: ``fs.models.options(fs.SVGP)`` lists them, and the records ``SVGPOptions``,
-        ``DeepGPOptions`` and ``QSGPOptions`` of the reference document them. Also the number of
-        draws per step of random quantities of the posterior, as in ``elbo_and_grad``: ``probes``
-        for the traces of a ``Relaxed`` posterior, ``sampled`` for the KL term of a
-        ``DecoupledWeights`` one.
+        for a QSGP: ``fs.extending.models.options(fs.SVGP)`` lists them, and the records
+        ``SVGPOptions``, ``DeepGPOptions`` and ``QSGPOptions`` of the reference document them. Also
+        the number of draws per step of random quantities of the posterior, as in
+        ``elbo_and_grad``: ``probes`` for the traces of a ``Relaxed`` posterior, ``sampled`` for
+        the KL term of a ``DecoupledWeights`` one.
 
     Returns
     -------

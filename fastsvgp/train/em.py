@@ -15,7 +15,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 import numpy as np
 
 from .. import check, files, models
-from ..bounds.elbo import elbo_and_grad
+from ..bounds.objectives import elbo_and_grad
 from ..bounds.protocol import kind_of
 from ..bounds.svgp import SVGP
 from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
@@ -33,7 +33,7 @@ from ..runtime.blas_scope import blas_threads_for
 from ..runtime.deferred_checks import on_device
 from ..runtime.edge import public_call
 from ..sites.models import SITES_OF
-from ..sites.site_svgp import SiteSVGP, checked, site_bound_and_grad
+from ..sites.site_svgp import SiteSVGP, bound_and_grad, checked
 from ..sites.vgp import VGP
 from . import comparison, data_digests
 from .arguments import Callback, rows as data_rows
@@ -180,8 +180,8 @@ def em(
         As in ``fit``.
     **options
         Options of one kind of model: ``batch_size`` for a ``SiteSVGP`` or ``VGP``, documented in
-        the record ``EMSiteOptions`` of the reference; ``fs.models.options(fs.VGP, "em")`` lists
-        them.
+        the record ``EMSiteOptions`` of the reference; ``fs.extending.models.options(fs.sites.VGP,
+        "em")`` lists them.
 
     Returns
     -------
@@ -196,7 +196,7 @@ def em(
 
     Examples
     --------
-    >>> sites = fs.convert(model, fs.AbsorbedDualSites)
+    >>> sites = fs.posteriors.convert(model, fs.posteriors.AbsorbedDualSites)
     >>> trained, info = fs.em(sites, X, Y, rounds=2)
     >>> fs.elbo(trained, X, Y) > fs.elbo(sites, X, Y)
     True
@@ -364,7 +364,7 @@ class EMSteps(Steps):
         return model, infos
 
     def _bound(self, model, wrt):
-        bound = site_bound_and_grad if self._of_sites else elbo_and_grad
+        bound = bound_and_grad if self._of_sites else elbo_and_grad
         return bound(model, self._X, self._Y, jitter=self._jitter, rng=self._seed, wrt=wrt)
 
     def _m_step_by_lbfgs(self, model, value):

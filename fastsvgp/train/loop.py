@@ -51,7 +51,7 @@ class Recorder:
     Examples
     --------
     >>> def searching(model, X, Y, plan, about, resume, fixed, jitter, rng, **others):
-    ...     fresh = fs.TrainingState(model, num_data=len(X), batch_size=len(X), **about)
+    ...     fresh = fs.optim.TrainingState(model, num_data=len(X), batch_size=len(X), **about)
     ...     state = started(fresh, resume)
     ...     # Searches: a Steps, as on the page on kinds of model
     ...     return Recorder(state, Searches(state, X, Y), plan)

@@ -114,8 +114,8 @@ def natural_steps(
 
     Examples
     --------
-    >>> sites = fs.convert(model, fs.AbsorbedDualSites)
-    >>> stepped, info = fs.natural_steps(sites, X, Y, steps=5, step_size=0.5)
+    >>> sites = fs.posteriors.convert(model, fs.posteriors.AbsorbedDualSites)
+    >>> stepped, info = fs.sites.natural_steps(sites, X, Y, steps=5, step_size=0.5)
     >>> fs.elbo(stepped, X, Y) > fs.elbo(sites, X, Y)
     True
     """

@@ -9,20 +9,20 @@ import numpy as np
 from .. import check, files
 from ..errors import BadEntry
 from ..files import Path
-from ..records import replace
-from ..records.typed import RecordT, Seed
-from ..runtime import devices, tuning
-from ..runtime.edge import public_call, run
-from ..weight_space import qsgp
-from ..weight_space.dual_blocks import blocks_of
-from ..weight_space.optimal_weights import (
+from ..qsgp import model as qsgp
+from ..qsgp.closed_form import (
     WeightsInfo,
     by_conjugate_gradients,
     diagonal_from,
     noise_of,
     with_mean,
 )
-from ..weight_space.qsgp import QSGP
+from ..qsgp.dual_blocks import blocks_of
+from ..qsgp.model import QSGP
+from ..records import replace
+from ..records.typed import RecordT, Seed
+from ..runtime import devices, tuning
+from ..runtime.edge import public_call, run
 from . import comparison, data_digests
 from .arguments import Data, count, given_seed, rows as data_rows
 from .batches import OnDevice, locate_inputs
@@ -96,7 +96,7 @@ def optimal_weights(
         Conjugate gradients: stop when the residual is this part of that of a mean of zeros. Blocks:
         stop after an epoch whose residual is this part of the norm of Y.
     jitter : float, optional
-        As in ``weight_bound``.
+        As in ``qsgp.bound``.
     callback : function ``(model, info)``, optional
         Called after each iteration or block, with the mean so far; return True to stop.
     checkpoint, checkpoint_every, resume : optional
@@ -110,7 +110,7 @@ def optimal_weights(
     Raises
     ------
     ValueError, TypeError
-        As ``weight_bound``; ``TypeError`` if the likelihood is not Gaussian, or the basis has no
+        As ``qsgp.bound``; ``TypeError`` if the likelihood is not Gaussian, or the basis has no
         blocks; ``ValueError`` for arguments of the other method, and a block of more than N rows.
     NotPositiveDefinite
         The noise is too small for the covariance of a block.
@@ -132,14 +132,14 @@ def optimal_weights(
     at a mean with the residual r is at most r' r / (2 noise) nats below its optimum.
 
     Ctrl-C between two iterations or blocks stops as the tolerance does. Source: Evans and Nair
-    2018, equation 2 and Proposition 1; ``fastsvgp.weight_space.dual_blocks`` derives the blocks.
+    2018, equation 2 and Proposition 1; ``fastsvgp.qsgp.dual_blocks`` derives the blocks.
 
     Examples
     --------
-    >>> best, info = fs.optimal_weights(weights, X, Y)
-    >>> info.residual < 1e-6, fs.weight_bound(best, X, Y) > fs.weight_bound(weights, X, Y)
+    >>> best, info = fs.qsgp.optimal_weights(weights, X, Y)
+    >>> info.residual < 1e-6, fs.qsgp.bound(best, X, Y) > fs.qsgp.bound(weights, X, Y)
     (True, True)
-    >>> again, info = fs.optimal_weights(
+    >>> again, info = fs.qsgp.optimal_weights(
     ...     weights, X, Y, method="blocks", block=20, epochs=200, rng=0
     ... )
     >>> np.allclose(again.posterior.mean, best.posterior.mean, atol=1e-4)

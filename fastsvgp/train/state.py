@@ -124,7 +124,7 @@ def started(fresh, resume):
 
     Examples
     --------
-    >>> fresh = fs.TrainingState(model)
+    >>> fresh = fs.optim.TrainingState(model)
     >>> started(fresh, None) is fresh
     True
     """

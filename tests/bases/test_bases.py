@@ -6,7 +6,7 @@ from support.numerics import nine_point
 from support.weight_problems import BASES, COVARIANCE, basis_of
 
 import fastsvgp as fs
-from fastsvgp.weight_space.bases.base import Weights
+from fastsvgp.qsgp.bases.base import Weights
 
 JITTER = 1e-2
 N, M = 11, 8
@@ -18,11 +18,11 @@ def problem(rng, name, R=3):
 
 
 def prior_precision(basis):
-    if isinstance(basis, fs.RelevanceBasis):
+    if isinstance(basis, fs.qsgp.RelevanceBasis):
         return np.diag(basis.precision)
     return (
         basis.covariance.matrix(basis.inducing) + JITTER * np.eye(M)
-        if isinstance(basis, fs.InducingBasis)
+        if isinstance(basis, fs.qsgp.InducingBasis)
         else np.eye(M)
     )
 
@@ -86,14 +86,16 @@ def test_only_what_is_needed_of_a_basis(rng, name):
     whole = basis.gradient(
         *(f[2] for f in both(basis, out_bar, squares_bar, X, W, v, saved, ("basis",)))
     )
-    for path, _, _ in fs.leaves(basis):
+    for path, _, _ in fs.records.leaves(basis):
         of_data, of_prior = both(basis, out_bar, squares_bar, X, W, v, saved, (f"basis.{path}",))
         found = {
-            p: a for p, _, a in fs.leaves(basis.gradient(of_data[2], of_prior[2])) if a is not None
+            p: a
+            for p, _, a in fs.records.leaves(basis.gradient(of_data[2], of_prior[2]))
+            if a is not None
         }
         assert set(found) == {path}
         np.testing.assert_allclose(
-            found[path], dict((p, a) for p, _, a in fs.leaves(whole))[path], rtol=1e-10
+            found[path], dict((p, a) for p, _, a in fs.records.leaves(whole))[path], rtol=1e-10
         )
     for of_nothing in both(basis, out_bar, squares_bar, X, W, v, saved, ("posterior",)):
         assert of_nothing[2] == {}
@@ -121,7 +123,9 @@ def test_panels_give_the_result_of_one_matrix(rng, name, tune):
     for a, b in zip(whole[0] + whole[1][:2], parts[0] + parts[1][:2], strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-13)
     for (_, _, a), (_, _, b) in zip(
-        fs.leaves(basis.gradient(whole[1][2])), fs.leaves(basis.gradient(parts[1][2])), strict=True
+        fs.records.leaves(basis.gradient(whole[1][2])),
+        fs.records.leaves(basis.gradient(parts[1][2])),
+        strict=True,
     ):
         assert (a is None) == (b is None)
         if a is not None:
@@ -132,7 +136,10 @@ def test_panels_give_the_result_of_one_matrix(rng, name, tune):
 def test_many_fourier_features_have_the_covariance(rng, family):
     """Its diagonal exactly; the rest to 5 sigma of a mean of numbers between -1 and 1."""
     covariance, m = getattr(fs, family)(1.7, np.array([0.8, 1.3])), 40_000
-    X, basis = rng.standard_normal((6, 2)), fs.RandomFourier(covariance, num_features=m, seed=7)
+    X, basis = (
+        rng.standard_normal((6, 2)),
+        fs.qsgp.RandomFourier(covariance, num_features=m, seed=7),
+    )
     one, nothing = np.ones((1, 1)), Weights(np.zeros((1, m)), np.zeros(m))
     phi = np.concatenate([basis.products_vjp(x[None], nothing, one, np.zeros(1), ())[0] for x in X])
     K = phi @ phi.T
@@ -163,7 +170,7 @@ def test_products_of_some_units_are_those_of_their_functions(rng, name):
         "covariance"
     ]
     for (path, _, a), (_, _, b) in zip(
-        fs.leaves(bars["covariance"]), fs.leaves(expected), strict=True
+        fs.records.leaves(bars["covariance"]), fs.records.leaves(expected), strict=True
     ):
         np.testing.assert_allclose(a, b, rtol=1e-9, err_msg=path)
 
@@ -185,7 +192,8 @@ def test_products_and_vjp_are_those_of_two_calls(rng, name, squares):
         if a is not None:
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
     for a, b in zip(
-        *(fs.leaves(basis.gradient(bars)) for bars in (found[2], separate[1][2])), strict=True
+        *(fs.records.leaves(basis.gradient(bars)) for bars in (found[2], separate[1][2])),
+        strict=True,
     ):
         np.testing.assert_allclose(a[2], b[2], rtol=1e-11) if a[2] is not None else None
 
@@ -193,7 +201,7 @@ def test_products_and_vjp_are_those_of_two_calls(rng, name, squares):
 def test_fourier_features_depend_on_the_seed():
     X = np.linspace(-1, 1, 5)[:, None]
     one, same, other = (
-        fs.RandomFourier(COVARIANCE[1], num_features=8, seed=seed).features(X)
+        fs.qsgp.RandomFourier(COVARIANCE[1], num_features=8, seed=seed).features(X)
         for seed in (1, 1, 2**64 - 1)
     )
     np.testing.assert_array_equal(one, same)

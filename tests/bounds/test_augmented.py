@@ -68,7 +68,7 @@ def test_variances_far_away_are_those_of_the_prior(rng):
     near = model.basis.inducing
     before, after = fs.predict_f(model, near)[1], fs.predict_f(model, near, augmented=True)[1]
     assert (after > before).all() and (after < before + model.basis.covariance.variance).all()
-    nothing = fs.replace(model, basis=fs.InducingBasis(fs.Linear(1.0), near))  # k(0, 0) = 0
+    nothing = fs.replace(model, basis=fs.qsgp.InducingBasis(fs.Linear(1.0), near))  # k(0, 0) = 0
     np.testing.assert_array_equal(fs.predict_f(nothing, np.zeros((1, 2)), augmented=True)[1], [0.0])
 
 
@@ -76,7 +76,7 @@ def test_the_optimal_mean_of_the_new_weight_is_zero_at_the_data(rng):
     """The optimal mean of m + 1 functions equals that of m, so the mean can stay."""
     model, Y = model_of(rng, 8, 0), rng.standard_normal(8)
     Z, k = model.basis.inducing, model.basis.covariance.matrix
-    best, _ = fs.optimal_weights(model, Z, Y, tolerance=1e-12, jitter=0.0)
+    best, _ = fs.qsgp.optimal_weights(model, Z, Y, tolerance=1e-12, jitter=0.0)
     x = rng.standard_normal((1, 2))
     more = np.concatenate([Z, x])
     phi = k(Z, more)
@@ -88,7 +88,7 @@ def test_the_optimal_mean_of_the_new_weight_is_zero_at_the_data(rng):
 
 def test_float32(rng):
     model, Xs = model_of(rng, 8, 3), rng.standard_normal((7, 2))
-    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     for augmented in (True, Xs):
         found = fs.predict_f(single, Xs.astype(np.float32), augmented=augmented)
         assert found[1].dtype == np.float32
@@ -104,11 +104,12 @@ def test_unsupported_models_are_refused(rng):
         with pytest.raises(
             TypeError,
             match=(
-                f"`augmented` is for a fastsvgp.InducingBasis.*has a {type(other.basis).__name__}"
+                "`augmented` is for a fastsvgp.qsgp.InducingBasis.*has a"
+                f" {type(other.basis).__name__}"
             ),
         ):
             fs.predict_f(other, X, augmented=True)
-    logit = fs.replace(model, likelihood=fs.BernoulliLogit())
+    logit = fs.replace(model, likelihood=fs.likelihoods.BernoulliLogit())
     for call, error, said in (
         (
             lambda: fs.predict_y(logit, X, augmented=True),
@@ -153,7 +154,7 @@ def test_unsupported_models_are_refused(rng):
     ):
         with pytest.raises(error, match=said):
             call()
-    one_lengthscale = fs.replace_at(model, "basis.covariance", fs.RBF(1.3, 0.8))
+    one_lengthscale = fs.records.replace_at(model, "basis.covariance", fs.RBF(1.3, 0.8))
     with pytest.raises(ValueError, match="`augmented` has 1 columns"):
         fs.predict_f(one_lengthscale, X, augmented=np.zeros((3, 1)))
     for value in (False, np.False_):

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from support.data_weights import B, problem
+from support.public import BY_NAME
 
 import fastsvgp as fs
 
@@ -106,19 +107,21 @@ def test_functions_without_weights_refuse_them(rng):
         fs.collapsed_bound_and_grad(sgpr, X, Y, weights=np.ones_like(Y))
     column = fs.collapsed_bound(sgpr, X, Y[:, :1], weights=w[:, None])
     assert column == fs.collapsed_bound(sgpr, X, Y[:, 0], weights=w)
-    q = fs.ChevronWeights(np.zeros(8), np.zeros((8, 0)), np.ones(8))
-    qsgp = fs.QSGP(fs.RandomFourier(model.covariance, num_features=8), q, fs.Gaussian(0.3))
-    with pytest.raises(TypeError, match="weight_bound has no option `weights` for QSGP"):
-        fs.weight_bound(qsgp, X, Y[:, 0], weights=w)
+    q = fs.qsgp.ChevronWeights(np.zeros(8), np.zeros((8, 0)), np.ones(8))
+    qsgp = fs.QSGP(fs.qsgp.RandomFourier(model.covariance, num_features=8), q, fs.Gaussian(0.3))
+    with pytest.raises(TypeError, match="bound has no option `weights` for QSGP"):
+        fs.qsgp.bound(qsgp, X, Y[:, 0], weights=w)
     with pytest.raises(
         TypeError, match="fit: `weights` are given, and a QSGP is trained without them"
     ):
         fs.fit(qsgp, X, Y[:, 0], weights=w, steps=1)
-    sites = fs.VGP(model.covariance, fs.Sites(np.zeros(B), np.ones(B)), fs.Gaussian(0.3))
+    sites = fs.sites.VGP(
+        model.covariance, fs.sites.Sites(np.zeros(B), np.ones(B)), fs.Gaussian(0.3)
+    )
     with pytest.raises(TypeError, match="natural_step has no option `weights` for VGP"):
         fs.natural_step(sites, X, Y[:, 0], weights=w)
     for name in ("natural_steps", "em"):
         with pytest.raises(TypeError, match=f"{name} has no option `weights` for SVGP; it takes"):
-            getattr(fs, name)(model, X, Y, weights=w)
+            BY_NAME[name](model, X, Y, weights=w)
     with pytest.raises(TypeError, match="elbo: .*VGP"):
         fs.elbo(sites, X, Y[:, 0], weights=w)

@@ -5,7 +5,7 @@ import pytest
 from support.weight_problems import BASES, basis_of
 
 import fastsvgp as fs
-from fastsvgp.weight_space.bases.samples import num_units
+from fastsvgp.qsgp.bases.samples import num_units
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -17,7 +17,9 @@ def test_draws(rng, name):
     for scheme in ("stratified", "without", "with"):
         counts = np.zeros(units)
         for seed in range(400):
-            sample = fs.draw_basis_sample(basis, 4, rng=seed, scheme=scheme, pair=seed % 2 == 0)
+            sample = fs.qsgp.draw_basis_sample(
+                basis, 4, rng=seed, scheme=scheme, pair=seed % 2 == 0
+            )
             assert (sample.j is None) == (seed % 2 == 1) and len(sample.i) == 4
             weight = np.full(4, units / 4) if sample.weight_i is None else sample.weight_i
             np.add.at(counts, sample.i, weight)
@@ -26,16 +28,18 @@ def test_draws(rng, name):
             if scheme == "stratified":
                 assert weight.sum() == units
         assert np.abs(counts / 400 - 1).max() < 5 * np.sqrt(units / 4 / 400)
-    same = [fs.draw_basis_sample(basis, 4, rng=5) for _ in range(2)]
+    same = [fs.qsgp.draw_basis_sample(basis, 4, rng=5) for _ in range(2)]
     np.testing.assert_array_equal(same[0].i, same[1].i)
-    assert list(fs.draw_basis_sample(basis, units, scheme="stratified").i) == list(range(units))
+    assert list(fs.qsgp.draw_basis_sample(basis, units, scheme="stratified").i) == list(
+        range(units)
+    )
 
 
 def test_draws_from_a_seed_and_a_step(rng):
     """A stratified sample is a pure function of both: one unit per block, for i and j."""
     basis = basis_of(rng, "fourier", 4000)
     first, again, later, other = (
-        fs.draw_basis_sample(basis, 300, rng=pair) for pair in ((7, 5), (7, 5), (7, 6), (8, 5))
+        fs.qsgp.draw_basis_sample(basis, 300, rng=pair) for pair in ((7, 5), (7, 5), (7, 6), (8, 5))
     )
     edges = np.arange(301) * 2000 // 300
     for part in (first.i, first.j):
@@ -46,7 +50,9 @@ def test_draws_from_a_seed_and_a_step(rng):
     for different in (first.j, later.i, other.i):
         assert 0.05 < np.mean(first.i == different) < 0.3
     for scheme in ("without", "with"):
-        one, two = (fs.draw_basis_sample(basis, 9, rng=(7, 5), scheme=scheme) for _ in range(2))
+        one, two = (
+            fs.qsgp.draw_basis_sample(basis, 9, rng=(7, 5), scheme=scheme) for _ in range(2)
+        )
         np.testing.assert_array_equal(one.j, two.j)
 
 
@@ -55,34 +61,34 @@ def test_bad_draws(rng):
     for call, error, said in (
         *(
             (
-                lambda pair=pair: fs.draw_basis_sample(basis, 2, rng=pair),
+                lambda pair=pair: fs.qsgp.draw_basis_sample(basis, 2, rng=pair),
                 ValueError,
                 r"`rng` as a pair must be \(seed, step\)",
             )
             for pair in ((1,), (1, 2, 3), (-1, 2), (1, 2**64), (1.0, 2), (True, 2))
         ),
         (
-            lambda: fs.draw_basis_sample(basis, 4),
+            lambda: fs.qsgp.draw_basis_sample(basis, 4),
             ValueError,
             "`size` is 4, but the basis has 3 units",
         ),
-        (lambda: fs.draw_basis_sample(basis, 0), ValueError, "`size`"),
+        (lambda: fs.qsgp.draw_basis_sample(basis, 0), ValueError, "`size`"),
         (
-            lambda: fs.draw_basis_sample(basis, 2, scheme="some"),
+            lambda: fs.qsgp.draw_basis_sample(basis, 2, scheme="some"),
             ValueError,
             "`scheme` must be one of 'stratified'",
         ),
         (
-            lambda: fs.draw_basis_sample(fs.RBF(), 2),
+            lambda: fs.qsgp.draw_basis_sample(fs.RBF(), 2),
             TypeError,
-            "`basis` must be a fastsvgp.RandomFourier",
+            "`basis` must be a fastsvgp.qsgp.RandomFourier",
         ),
         (
-            lambda: fs.draw_basis_sample(fs.RandomFourier, 2),
+            lambda: fs.qsgp.draw_basis_sample(fs.qsgp.RandomFourier, 2),
             TypeError,
             "`basis` must be .*, got RandomFourier, a class",
         ),
-        (lambda: fs.draw_basis_sample(basis, 2, pair=1), TypeError, "`pair`"),
+        (lambda: fs.qsgp.draw_basis_sample(basis, 2, pair=1), TypeError, "`pair`"),
     ):
         with pytest.raises(error, match=said):
             call()

@@ -30,7 +30,7 @@ SHAPES = [(1, 1, None), (3, 20, None), (6, 4, None), (5, 30, 1), (4, 25, 3), (70
 @pytest.mark.parametrize("M, N, P", SHAPES)
 @pytest.mark.parametrize("with_mean", [False, True])
 def test_value_gradient_and_optimum(rng, M, N, P, with_mean):
-    mean = fs.LinearMean(np.ones(2), 0.3) if with_mean else None
+    mean = fs.means.LinearMean(np.ones(2), 0.3) if with_mean else None
     sgpr, X, Y = problem(rng, M, N, P, mean=mean)
     value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
     np.testing.assert_allclose(value, definitions.collapsed(sgpr, X, Y, JITTER), rtol=1e-10)
@@ -39,7 +39,7 @@ def test_value_gradient_and_optimum(rng, M, N, P, with_mean):
     best = fs.optimal_svgp(sgpr, X, Y, jitter=JITTER)
     np.testing.assert_allclose(fs.elbo(best, X, Y, jitter=JITTER), value, rtol=1e-10)
     _, at_best = fs.elbo_and_grad(best, X, Y, jitter=JITTER, wrt=("posterior",))
-    for _, _, bar in fs.leaves(at_best.posterior):
+    for _, _, bar in fs.records.leaves(at_best.posterior):
         assert np.abs(bar).max() <= 1e-8 * max(1.0, N)
 
 
@@ -75,7 +75,7 @@ def test_noise_without_an_inverse_is_refused(rng, dtype, noise):
 
 
 def test_wrt_leaves_out_the_rest(rng):
-    sgpr, X, Y = problem(rng, 4, 20, mean=fs.ConstantMean(0.2))
+    sgpr, X, Y = problem(rng, 4, 20, mean=fs.means.ConstantMean(0.2))
     _, whole = fs.collapsed_bound_and_grad(sgpr, X, Y)
     for wrt in [("noise_variance",), ("inducing", "covariance.variance"), ("mean",)]:
         _, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, wrt=wrt)
@@ -101,7 +101,7 @@ def test_gradients_outside_wrt_are_not_computed(rng, monkeypatch, wrt, kernel_do
 
 def test_bad_arguments_are_named(rng):
     sgpr, X, Y = problem(rng, 3, 8)
-    with pytest.raises(TypeError, match="`sgpr` must be a fastsvgp.(OrthogonalSGPR or )?SGPR"):
+    with pytest.raises(TypeError, match="`sgpr` must be a fastsvgp.SGPR( or .*)?, got"):
         fs.collapsed_bound(X, X, Y)
     with pytest.raises(ValueError, match="`noise_variance` must be positive"):
         fs.collapsed_bound(fs.replace(sgpr, noise_variance=-0.1), X, Y)
@@ -123,9 +123,11 @@ def test_long_data_are_processed_in_chunks(rng, monkeypatch, kind, weighted, out
     covariance = {
         "stationary": fs.Matern32(1.3, np.ones(2)),
         "sum": fs.RBF(1.3, np.ones(2)) + fs.Linear(0.4),
-        "network": fs.OnFeatures(fs.RBF(1.3, np.ones(2)), fs.Network.random((2, 5, 2), rng=rng)),
+        "network": fs.covariances.OnFeatures(
+            fs.RBF(1.3, np.ones(2)), fs.covariances.Network.random((2, 5, 2), rng=rng)
+        ),
     }[kind]
-    model = fs.SGPR(covariance, Z, 0.3, mean=None if outputs else fs.ConstantMean(0.2))
+    model = fs.SGPR(covariance, Z, 0.3, mean=None if outputs else fs.means.ConstantMean(0.2))
     weights = {"weights": rng.uniform(0.5, 2, 150)} if weighted else {}
     value, best = (
         fs.collapsed_bound(model, X, Y, **weights),
@@ -136,6 +138,8 @@ def test_long_data_are_processed_in_chunks(rng, monkeypatch, kind, weighted, out
     monkeypatch.setattr(forward_pass, "_whole", lambda *_: pytest.fail("all rows at once"))
     assert fs.collapsed_bound(model, X, Y, **weights) == pytest.approx(value, rel=1e-12)
     for (path, _, one), (_, _, other) in zip(
-        fs.leaves(best), fs.leaves(fs.optimal_svgp(model, X, Y, **weights)), strict=True
+        fs.records.leaves(best),
+        fs.records.leaves(fs.optimal_svgp(model, X, Y, **weights)),
+        strict=True,
     ):
         np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-11, err_msg=path)

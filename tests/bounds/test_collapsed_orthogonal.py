@@ -27,10 +27,16 @@ def problem(rng, given, M, M2, N, P=None, mean=None, dtype=np.float64):
     Y = np.sin(X.sum(axis=1)) + 0.2 * rng.standard_normal(N)
     Y = Y if P is None else np.stack([Y + p * X[:, 0] for p in range(P)], axis=1)
     m, W = 0.3 * rng.standard_normal((*batch, M2)), 0.3 * lower_factor(rng, *batch, M2, off=0.2)
-    pair = fs.InducingPair(rng.standard_normal((M, 2)), rng.standard_normal((M2, 2)))
+    pair = fs.posteriors.InducingPair(rng.standard_normal((M, 2)), rng.standard_normal((M2, 2)))
     q_of_v = {"none": {}, "mean": {"mean_v": m}, "both": {"mean_v": m, "scale_tril_v": W}}[given]
-    sgpr = fs.OrthogonalSGPR(fs.Matern52(1.2, np.array([0.9, 1.4])), pair, 0.3, **q_of_v, mean=mean)
-    return fs.tree_map(lambda a: np.asarray(a, dtype)[()], sgpr), X.astype(dtype), Y.astype(dtype)
+    sgpr = fs.bounds.OrthogonalSGPR(
+        fs.Matern52(1.2, np.array([0.9, 1.4])), pair, 0.3, **q_of_v, mean=mean
+    )
+    return (
+        fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], sgpr),
+        X.astype(dtype),
+        Y.astype(dtype),
+    )
 
 
 def without_nan(sgpr):
@@ -46,7 +52,7 @@ def without_nan(sgpr):
 @pytest.mark.parametrize("with_mean", [False, True])
 def test_value_gradient_and_optimum(rng, given, M, M2, N, P, with_mean):
     """The gradient is that of the ELBO at the optimal q(u), and q at the optimum is stationary."""
-    mean = fs.LinearMean(np.ones(2), 0.3) if with_mean else None
+    mean = fs.means.LinearMean(np.ones(2), 0.3) if with_mean else None
     sgpr, X, Y = problem(rng, given, M, M2, N, P, mean)
     value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
     np.testing.assert_allclose(
@@ -61,13 +67,16 @@ def test_value_gradient_and_optimum(rng, given, M, M2, N, P, with_mean):
         1e-8,
     )
     best = fs.optimal_svgp(sgpr, X, Y, jitter=JITTER)
-    assert type(best.posterior) is fs.WhitenedOrthogonal and type(best.inducing) is fs.InducingPair
+    assert (
+        type(best.posterior) is fs.posteriors.WhitenedOrthogonal
+        and type(best.inducing) is fs.posteriors.InducingPair
+    )
     at_best, best_grad = fs.elbo_and_grad(best, X, Y, jitter=JITTER)
     np.testing.assert_allclose(at_best, value, rtol=1e-10)
     np.testing.assert_allclose(
         best_grad.likelihood.variance, grad.noise_variance, rtol=1e-7, atol=1e-7
     )
-    for name, _, bar in fs.leaves(best_grad.posterior):
+    for name, _, bar in fs.records.leaves(best_grad.posterior):
         if name.endswith("u") or given == "none":
             assert np.abs(bar).max() <= 1e-8 * max(1.0, N), name
 
@@ -84,7 +93,7 @@ def test_bounds_are_in_their_order(rng):
         titsias, both = (fs.collapsed_bound(m, X, Y, jitter=1e-9) for m in (on_Z, on_both))
         best, tighter = (
             fs.collapsed_bound(sgpr, X, Y, jitter=1e-9),
-            fs.tighter_bound(on_Z, X, Y, jitter=1e-9),
+            fs.bounds.tighter_bound(on_Z, X, Y, jitter=1e-9),
         )
         slack = 1e-8 * abs(exact)
         assert titsias <= best + slack <= both + 2 * slack <= exact + 3 * slack
@@ -112,12 +121,16 @@ def test_a_unit_natural_step_attains_them(rng, P):
     """``WhitenedOrthogonal`` attains equation 30, ``Decoupled`` the maximum of equation 10."""
     sgpr, X, Y = problem(rng, "none", 5, 3, 30, P)
     pair, outputs = sgpr.inducing, P
-    for kind in (fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled):
-        q = fs.at_prior(kind, sgpr.covariance, pair, outputs=outputs, jitter=JITTER)
+    for kind in (
+        fs.posteriors.WhitenedOrthogonal,
+        fs.posteriors.Orthogonal,
+        fs.posteriors.Decoupled,
+    ):
+        q = fs.posteriors.at_prior(kind, sgpr.covariance, pair, outputs=outputs, jitter=JITTER)
         model = fs.SVGP(sgpr.covariance, pair, q, fs.Gaussian(sgpr.noise_variance))
         stepped, _ = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
         value = fs.elbo(stepped, X, Y, jitter=JITTER)
-        if kind is fs.Decoupled:
+        if kind is fs.posteriors.Decoupled:
             best, grad = fs.collapsed_bound_and_grad(
                 fs.replace(sgpr, mean_v=stepped.posterior.mean_v), X, Y, jitter=JITTER
             )
@@ -129,7 +142,7 @@ def test_a_unit_natural_step_attains_them(rng, P):
 
 @each_given
 def test_wrt_leaves_out_the_rest(rng, given):
-    sgpr, X, Y = problem(rng, given, 4, 3, 20, mean=fs.ConstantMean(0.2))
+    sgpr, X, Y = problem(rng, given, 4, 3, 20, mean=fs.means.ConstantMean(0.2))
     _, whole = fs.collapsed_bound_and_grad(sgpr, X, Y)
     own = {"none": (), "mean": ("mean_v",), "both": ("mean_v", "scale_tril_v")}[given]
     assert {name for name in ("mean_v", "scale_tril_v") if getattr(whole, name) is not None} == set(
@@ -149,15 +162,15 @@ def test_wrt_leaves_out_the_rest(rng, given):
 def test_float32_is_as_accurate_as_numpy(rng, given):
     def draw():
         sgpr, X, Y = problem(rng, given, 20, 13, 60)
-        sgpr = without_nan(fs.tree_map(lambda a: np.asarray(a, np.float32)[()], sgpr))
+        sgpr = without_nan(fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], sgpr))
         X, Y = X.astype(np.float32), Y.astype(np.float32)
         wide = (
-            fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr),
+            fs.records.tree_map(lambda a: np.asarray(a, float)[()], sgpr),
             X.astype(float),
             Y.astype(float),
         )
         value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
-        assert {bar.dtype for _, _, bar in fs.leaves(grad) if bar is not None} == {
+        assert {bar.dtype for _, _, bar in fs.records.leaves(grad) if bar is not None} == {
             np.dtype(np.float32)
         }
         truth = definitions.collapsed_orthogonal(*wide, JITTER)
@@ -177,7 +190,9 @@ def test_training_and_files(rng, given, tmp_path):
     sgpr = without_nan(sgpr)
     trained, info = fs.fit(sgpr, X, Y, steps=8)
     assert info.values[-1] > fs.collapsed_bound(sgpr, X, Y)
-    for (path, _, a), (_, _, b) in zip(fs.leaves(trained), fs.leaves(sgpr), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(trained), fs.records.leaves(sgpr), strict=True
+    ):
         assert a is None or (np.asarray(a) != np.asarray(b)).any(), path
     fs.save(tmp_path / "m.npz", trained)
     assert fs.collapsed_bound(fs.load(tmp_path / "m.npz"), X, Y) == fs.collapsed_bound(
@@ -237,7 +252,7 @@ def test_bad_input(rng):
         TypeError, match=r"elbo: `model` must be .*SVGP, got OrthogonalSGPR: .*optimal_svgp"
     ):
         fs.elbo(sgpr, X, Y)
-    twice = fs.replace(sgpr, inducing=fs.InducingPair(pair.Z, pair.Z[:3]))
+    twice = fs.replace(sgpr, inducing=fs.posteriors.InducingPair(pair.Z, pair.Z[:3]))
     with pytest.raises(
         fs.NotPositiveDefinite, match=r"`inducing.O\[0\]` and `inducing.Z\[0\]` are the same inputs"
     ):

@@ -25,11 +25,11 @@ GAUSSIAN, OTHERS = LIKELIHOODS[0], LIKELIHOODS[1:]
 
 def controls(rng, model, points):
     """Both kinds; earlier steps give one coefficient per column."""
-    running = fs.paired_control(model, points, "running", jitter=1e-2)
+    running = fs.qsgp.paired_control_variate(model, points, "running", jitter=1e-2)
     return {
-        "kriged": fs.kriged_control(model, points, jitter=1e-2),
-        "eq. 3": fs.paired_control(model, points, jitter=1e-2),
-        "with targets": fs.paired_control(
+        "kriged": fs.qsgp.kriging_control_variate(model, points, jitter=1e-2),
+        "eq. 3": fs.qsgp.paired_control_variate(model, points, jitter=1e-2),
+        "with targets": fs.qsgp.paired_control_variate(
             model, points, 0.6, targets=rng.standard_normal(len(points)), jitter=1e-2
         ),
         "running": fs.replace(running, coefficient=rng.uniform(0.3, 1.5, len(running.values))),
@@ -46,7 +46,7 @@ def moved_in_place(rng, model):
 
 def estimates(model, X, Y, scheme, **options):
     return [
-        fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, **options)
+        fs.qsgp.sampled_bound_and_grad(model, X, Y, sample, num_data=20, **options)
         for sample in pairs(scheme)
     ]
 
@@ -71,23 +71,25 @@ def test_at_all_data_both_kinds_are_one(rng, name):
     """The residuals are known exactly; with k = m no part of the data term is sampled."""
     model, X, Y = problem(rng, name, UNITS * (2 if name == "fourier" else 1), GAUSSIAN)
     kriged, paired = (
-        fs.kriged_control(model, X, jitter=0.0),
-        fs.paired_control(model, X, targets=Y, jitter=0.0),
+        fs.qsgp.kriging_control_variate(model, X, jitter=0.0),
+        fs.qsgp.paired_control_variate(model, X, targets=Y, jitter=0.0),
     )
-    blind = fs.replace_at(model, "likelihood.variance", 1e20)
-    exact = fs.weight_bound(model, X, Y, jitter=0.0) - fs.weight_bound(blind, X, Y, jitter=0.0)
+    blind = fs.records.replace_at(model, "likelihood.variance", 1e20)
+    exact = fs.qsgp.bound(model, X, Y, jitter=0.0) - fs.qsgp.bound(blind, X, Y, jitter=0.0)
     for sample in pairs("stratified"):
         (value, grad, info), (other, bar, _) = (
-            fs.sampled_bound_and_grad(model, X, Y, sample, wrt="posterior", control=control)
+            fs.qsgp.sampled_bound_and_grad(model, X, Y, sample, wrt="posterior", control=control)
             for control in (kriged, paired)
         )
-        without_data, *_ = fs.sampled_bound_and_grad(
+        without_data, *_ = fs.qsgp.sampled_bound_and_grad(
             blind, X, Y, sample, wrt="posterior", control=kriged
         )
         np.testing.assert_allclose(value - without_data, exact, rtol=1e-8)
         np.testing.assert_allclose(value, other, rtol=1e-8)
         for (path, _, a), (_, _, b) in zip(
-            fs.leaves(as_dense(grad, model)), fs.leaves(as_dense(bar, model)), strict=True
+            fs.records.leaves(as_dense(grad, model)),
+            fs.records.leaves(as_dense(bar, model)),
+            strict=True,
         ):
             assert a is b is None or np.allclose(a, b, rtol=1e-7, atol=1e-7), path
 
@@ -99,18 +101,20 @@ def test_the_kriged_tangent_bound(rng, name, k, likelihood):
     """Below the bound on average, with the gradient of that average, in the control too."""
     model, X, Y = problem(rng, name, k, likelihood)
     points, t, wrt = rng.standard_normal((3, 2)), rng.uniform(0.5, 1.5, len(Y)), fields(model)
-    control = fs.kriged_control(model, points, jitter=1e-2)
+    control = fs.qsgp.kriging_control_variate(model, points, jitter=1e-2)
     model = moved_in_place(rng, model)
     assert np.mean(
         [v for v, _, _ in estimates(model, X, Y, "with", wrt=(), control=control)]
-    ) < fs.weight_bound(model, X, Y, num_data=20) - log_det(model)
+    ) < fs.qsgp.bound(model, X, Y, num_data=20) - log_det(model)
     found = estimates(model, X, Y, "stratified", wrt=wrt, control=control, tangent=t)
     vector, unravel = fs.ravel(model, unconstrained=False, fixed="basis" if wrt else ())
     bar = np.mean([unravel.pullback(vector, as_dense(grad, model)) for _, grad, _ in found], axis=0)
 
     def average(at):
         there = unravel(at)
-        values = fs.kriged_control(fs.replace(there, basis=control.basis), points).values
+        values = fs.qsgp.kriging_control_variate(
+            fs.replace(there, basis=control.basis), points
+        ).values
         one = fs.replace(control, values=values)
         return np.mean(
             [v for v, _, _ in estimates(there, X, Y, "stratified", wrt=(), control=one, tangent=t)]
@@ -126,11 +130,11 @@ def test_the_kriged_tangent_bound(rng, name, k, likelihood):
 
 def test_kriging_closes_the_gap_of_the_tangent_bound(rng):
     """With as many points as functions, by enumeration."""
-    model, X, Y = problem(rng, "relevance", 0, fs.BernoulliLogit())
-    model = fs.replace_at(model, "posterior.diagonal", np.full(UNITS, 1e-3))
-    model = fs.replace_at(model, "posterior.mean", np.array([2.0, -1.5, 1.0]))
-    exact, sd = fs.weight_bound(model, X, Y, num_data=20), np.sqrt(fs.predict_f(model, X)[1])
-    control = fs.kriged_control(model, model.basis.inducing, jitter=0.0)
+    model, X, Y = problem(rng, "relevance", 0, fs.likelihoods.BernoulliLogit())
+    model = fs.records.replace_at(model, "posterior.diagonal", np.full(UNITS, 1e-3))
+    model = fs.records.replace_at(model, "posterior.mean", np.array([2.0, -1.5, 1.0]))
+    exact, sd = fs.qsgp.bound(model, X, Y, num_data=20), np.sqrt(fs.predict_f(model, X)[1])
+    control = fs.qsgp.kriging_control_variate(model, model.basis.inducing, jitter=0.0)
     plain, kriged = (
         exact
         - np.mean(
@@ -144,15 +148,15 @@ def test_kriging_closes_the_gap_of_the_tangent_bound(rng):
 def test_a_running_coefficient_is_what_earlier_steps_say(rng):
     """-<g, h> / |h|^2, with h the control's part of the gradient g; units of disjoint sides."""
     model, X, Y = problem(rng, "fourier", 1, GAUSSIAN)
-    control = fs.paired_control(model, rng.standard_normal((4, 2)), "running")
+    control = fs.qsgp.paired_control_variate(model, rng.standard_normal((4, 2)), "running")
     np.testing.assert_array_equal(control.coefficient, 1.0)
     dots = np.zeros((2, 2))
     for i, j in ((0, 1), (2, 0), (1, 2)):
-        sample = fs.BasisSample(np.array([i]), np.array([j]))
+        sample = fs.qsgp.BasisSample(np.array([i]), np.array([j]))
         gradients = []
         for c in (0.0, 1.0):
             fixed = fs.replace(control, coefficient=c, moments=None)
-            _, grad, info = fs.sampled_bound_and_grad(
+            _, grad, info = fs.qsgp.sampled_bound_and_grad(
                 model, X, Y, sample, wrt="posterior", control=fixed
             )
             assert info.control.coefficient == c
@@ -162,8 +166,8 @@ def test_a_running_coefficient_is_what_earlier_steps_say(rng):
         pivots[0, 1] = 1 / model.posterior.columns[0, 0]  # of log det C, which is not sampled
         g, h = gradients[0] - pivots, gradients[1] - gradients[0]
         dots = 0.99 * dots + np.stack([(g * h).sum(0), (h * h).sum(0)])
-        _, _, info = fs.sampled_bound_and_grad(model, X, Y, sample, control=control)
-        _, _, aside = fs.sampled_bound_and_grad(
+        _, _, info = fs.qsgp.sampled_bound_and_grad(model, X, Y, sample, control=control)
+        _, _, aside = fs.qsgp.sampled_bound_and_grad(
             model, X, Y, sample, wrt="likelihood", control=control
         )
         assert aside.control.moments is control.moments
@@ -176,34 +180,38 @@ def test_a_running_coefficient_is_what_earlier_steps_say(rng):
 def test_a_paired_control_that_is_advanced_or_stored(rng, tmp_path, name, k):
     model, _, _ = problem(rng, name, k, GAUSSIAN)
     m, points = len(model.posterior.mean), rng.standard_normal((4, 2))
-    control = fs.paired_control(model, points, "running", targets=np.ones(4))
-    change = fs.ChevronWeights(
-        fs.SparseRows(np.array([0, m - 1]), rng.standard_normal(2)), None, None
+    control = fs.qsgp.paired_control_variate(model, points, "running", targets=np.ones(4))
+    change = fs.qsgp.ChevronWeights(
+        fs.qsgp.SparseRows(np.array([0, m - 1]), rng.standard_normal(2)), None, None
     )
-    moved = fs.replace_at(model, "posterior.mean", model.posterior.mean + change.mean.dense(m))
-    expected = fs.paired_control(moved, points).values
-    advanced = fs.advance_control(moved_in_place(rng, moved), control, change)
+    moved = fs.records.replace_at(
+        model, "posterior.mean", model.posterior.mean + change.mean.dense(m)
+    )
+    expected = fs.qsgp.paired_control_variate(moved, points).values
+    advanced = fs.qsgp.update_control_variate(moved_in_place(rng, moved), control, change)
     np.testing.assert_allclose(advanced.values, expected, rtol=1e-9, atol=1e-11)
     fs.save(tmp_path / "control.npz", advanced)
     again = fs.load(tmp_path / "control.npz")
-    for (path, _, a), (_, _, b) in zip(fs.leaves(again), fs.leaves(advanced), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(again), fs.records.leaves(advanced), strict=True
+    ):
         np.testing.assert_array_equal(a, b, err_msg=path)
     again.checked(moved, np.float64)
 
 
 def test_float32(rng):
-    for likelihood in (GAUSSIAN, fs.BernoulliLogit()):
+    for likelihood in (GAUSSIAN, fs.likelihoods.BernoulliLogit()):
         model, X, Y = problem(rng, "inducing", 1, likelihood)
-        single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
-        sample, points = fs.BasisSample(FIRST, SECOND), X[:3]
-        makers = [fs.kriged_control] + [lambda *a: fs.paired_control(*a, "running")] * (
-            likelihood is GAUSSIAN
-        )
+        single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+        sample, points = fs.qsgp.BasisSample(FIRST, SECOND), X[:3]
+        makers = [fs.qsgp.kriging_control_variate] + [
+            lambda *a: fs.qsgp.paired_control_variate(*a, "running")
+        ] * (likelihood is GAUSSIAN)
         for make in makers:
-            value, grad, _ = fs.sampled_bound_and_grad(
+            value, grad, _ = fs.qsgp.sampled_bound_and_grad(
                 model, X, Y, sample, wrt="posterior", control=make(model, points)
             )
-            found, bar, info = fs.sampled_bound_and_grad(
+            found, bar, info = fs.qsgp.sampled_bound_and_grad(
                 single, *(a.astype(np.float32) for a in (X, Y)), sample, wrt="posterior",
                 control=make(single, points.astype(np.float32)),
             )  # fmt: skip
@@ -238,45 +246,53 @@ def test_bad_paired_controls(rng):
         ({"targets": np.full(3, np.nan)}, ValueError, "`targets` contains nan"),
     ):
         with pytest.raises(error, match=said):
-            fs.paired_control(model, X[:3], **options)
+            fs.qsgp.paired_control_variate(model, X[:3], **options)
     with pytest.raises(ValueError, match="`points`"):
-        fs.paired_control(model, X[:, 0])
-    sample, control = fs.BasisSample(FIRST, SECOND), fs.paired_control(model, X[:3])
+        fs.qsgp.paired_control_variate(model, X[:, 0])
+    sample, control = (
+        fs.qsgp.BasisSample(FIRST, SECOND),
+        fs.qsgp.paired_control_variate(model, X[:3]),
+    )
     rows = np.array([1, 4])
     for change, error, said in (
-        (None, TypeError, "`change` must be a fastsvgp.ChevronWeights of SparseRows, got NoneType"),
         (
-            fs.ChevronWeights(np.ones(6), None, None),
+            None,
             TypeError,
-            "`change.mean` must be a fastsvgp.SparseRows or None",
+            "`change` must be a fastsvgp.qsgp.ChevronWeights of SparseRows, got NoneType",
         ),
         (
-            fs.ChevronWeights(fs.SparseRows(rows, np.ones(3)), None, None),
+            fs.qsgp.ChevronWeights(np.ones(6), None, None),
+            TypeError,
+            "`change.mean` must be a fastsvgp.qsgp.SparseRows or None",
+        ),
+        (
+            fs.qsgp.ChevronWeights(fs.qsgp.SparseRows(rows, np.ones(3)), None, None),
             ValueError,
             r"`change.mean` must have values \(2,\)",
         ),
         (
-            fs.ChevronWeights(None, fs.SparseRows(rows, np.ones((2, 2))), None),
+            fs.qsgp.ChevronWeights(None, fs.qsgp.SparseRows(rows, np.ones((2, 2))), None),
             ValueError,
             r"`change.columns` .* values \(2, 1\)",
         ),
     ):
         with pytest.raises(error, match=said):
-            fs.advance_control(model, control, change)
-    classes, labels = fs.replace(model, likelihood=fs.BernoulliLogit()), (Y > 0) * 1.0
+            fs.qsgp.update_control_variate(model, control, change)
+    classes, labels = fs.replace(model, likelihood=fs.likelihoods.BernoulliLogit()), (Y > 0) * 1.0
     with pytest.raises(
         TypeError,
-        match="paired_control is for Gaussian noise, not for a BernoulliLogit .*use kriged_control",
+        match="paired_control_variate is for Gaussian noise, not for a BernoulliLogit .*use"
+        " kriging_control_variate",
     ):
-        fs.sampled_bound_and_grad(classes, X, labels, sample, control=control)
+        fs.qsgp.sampled_bound_and_grad(classes, X, labels, sample, control=control)
     mean_field = fs.replace(classes, posterior=weights(rng, 6, 0))
     with pytest.raises(ValueError, match="`sample` has no j, needed for a control"):
-        fs.sampled_bound_and_grad(
+        fs.qsgp.sampled_bound_and_grad(
             mean_field,
             X,
             labels,
-            fs.BasisSample(FIRST),
-            control=fs.kriged_control(mean_field, X[:3]),
+            fs.qsgp.BasisSample(FIRST),
+            control=fs.qsgp.kriging_control_variate(mean_field, X[:3]),
         )
     for path, value, said in (
         (
@@ -292,6 +308,6 @@ def test_bad_paired_controls(rng):
         ("basis", "RandomFourier", "`control` is one of None"),
     ):
         with pytest.raises(ValueError, match=said):
-            fs.sampled_bound_and_grad(
+            fs.qsgp.sampled_bound_and_grad(
                 model, X, Y, sample, control=fs.replace(control, **{path: value})
             )

@@ -21,14 +21,14 @@ M, M2, N, D = 5, 4, 13, 2
 def problem(rng, P=None, M2=M2, covariance=None, likelihood=None):
     """``(model, X, Y)``."""
     batch = () if P is None else (P,)
-    pair = fs.InducingPair(rng.uniform(-2, 2, (M, D)), rng.uniform(-2, 2, (M2, D)))
-    q = fs.DecoupledWeights(
+    pair = fs.posteriors.InducingPair(rng.uniform(-2, 2, (M, D)), rng.uniform(-2, 2, (M2, D)))
+    q = fs.posteriors.DecoupledWeights(
         rng.standard_normal((*batch, M)),
         lower_factor(rng, *batch, M, off=0.2),
         rng.standard_normal((*batch, M2)),
     )
     covariance = covariance or fs.Matern52(1.1, np.array([0.9, 1.3])) + fs.Linear(0.3)
-    model = fs.SVGP(covariance, pair, q, likelihood or fs.Gaussian(0.3), fs.ConstantMean(0.2))
+    model = fs.SVGP(covariance, pair, q, likelihood or fs.Gaussian(0.3), fs.means.ConstantMean(0.2))
     return model, rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, *batch))
 
 
@@ -42,12 +42,12 @@ def test_sampled_columns_are_unbiased(rng, P, S):
     """Over all sets of S columns: value and gradient, of the bound and of the KL term."""
     model, X, Y = problem(rng, P)
     value, grad = fs.elbo_and_grad(model, X, Y, num_data=40, jitter=JITTER)
-    kl, kl_grad = fs.kl_term_and_grad(model, jitter=JITTER)
+    kl, kl_grad = fs.bounds.kl_term_and_grad(model, jitter=JITTER)
     found = []
     for J in itertools.combinations(range(M2), S):
         J = np.array(J)
         one, one_grad = fs.elbo_and_grad(model, X, Y, num_data=40, jitter=JITTER, sampled=J)
-        other, other_grad = fs.kl_term_and_grad(model, jitter=JITTER, sampled=J)
+        other, other_grad = fs.bounds.kl_term_and_grad(model, jitter=JITTER, sampled=J)
         assert fs.elbo(model, X, Y, num_data=40, jitter=JITTER, sampled=J) == pytest.approx(
             one, rel=1e-12
         )
@@ -84,7 +84,7 @@ def test_gradients_are_those_of_the_estimate(rng, sampled):
 def test_only_what_Z_leaves_is_estimated(rng, P):
     """Where Z has all rows of O, C_vv is zero, so every choice of columns gives the same."""
     model, X, Y = problem(rng, P, covariance=fs.Matern52(1.1, 0.7))
-    model = fs.replace_at(model, "inducing.O", model.inducing.Z[:M2].copy())
+    model = fs.records.replace_at(model, "inducing.O", model.inducing.Z[:M2].copy())
     exact, exact_grad = fs.elbo_and_grad(model, X, Y, jitter=1e-9, wrt=("posterior",))
     for J in range(M2):
         one, grad = fs.elbo_and_grad(
@@ -115,7 +115,7 @@ def test_runs_of_rows_add_up(rng, tune, P):
 def test_only_gradients_in_wrt_are_returned(rng):
     model, X, Y = problem(rng)
     _, whole, X_bar = fs.elbo_and_grad(model, X, Y, jitter=JITTER, inputs=True)
-    paths = [path for path, _, _ in fs.leaves(model)]
+    paths = [path for path, _, _ in fs.records.leaves(model)]
     for wrt in (
         *((path,) for path in paths),
         ("inducing",),
@@ -125,11 +125,11 @@ def test_only_gradients_in_wrt_are_returned(rng):
     ):
         value, some, bar = fs.elbo_and_grad(model, X, Y, jitter=JITTER, wrt=wrt, inputs=True)
         np.testing.assert_allclose(bar, X_bar, rtol=1e-11, atol=1e-12)
-        found = {path: bar for path, _, bar in fs.leaves(some) if bar is not None}
+        found = {path: bar for path, _, bar in fs.records.leaves(some) if bar is not None}
         assert set(found) == {
             path for path in paths if any(f"{path}.".startswith(f"{name}.") for name in wrt)
         }
-        for path, _, exact in fs.leaves(whole):
+        for path, _, exact in fs.records.leaves(whole):
             if path in found:
                 np.testing.assert_allclose(found[path], exact, rtol=1e-10, atol=1e-11, err_msg=path)
 
@@ -137,9 +137,9 @@ def test_only_gradients_in_wrt_are_returned(rng):
 def test_data_terms_of_shards_and_the_kl_term_make_the_bound(rng):
     model, X, Y = problem(rng)
     value, grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER)
-    kl, kl_grad = fs.kl_term_and_grad(model, jitter=JITTER)
+    kl, kl_grad = fs.bounds.kl_term_and_grad(model, jitter=JITTER)
     shards = [
-        fs.data_term_and_grad(model, X[at], Y[at], jitter=JITTER)
+        fs.bounds.data_term_and_grad(model, X[at], Y[at], jitter=JITTER)
         for at in (slice(0, 5), slice(5, N))
     ]
     assert sum(data for data, _ in shards) - kl == pytest.approx(value, rel=1e-12)
@@ -157,7 +157,7 @@ def test_nothing_is_as_large_as_the_square_of_the_second_set(rng, tune):
             return K
 
     size = 300
-    model, X, Y = problem(rng, M2=size, covariance=fs.record(Watched)(1.0, 0.8))
+    model, X, Y = problem(rng, M2=size, covariance=fs.records.record(Watched)(1.0, 0.8))
     tune(decoupled_form_rows=16)
     fs.elbo_and_grad(model, X, Y)
     fs.natural_step(model, X, Y, sampled=4, rng=0)
@@ -177,8 +177,8 @@ def test_bound_is_that_of_decoupled_at_the_weights_of_its_mean(rng):
     q = model.posterior
     u = L[:M, :M] @ q.mean_u, L[:M, :M] @ np.tril(q.scale_tril_u)
     for same in (
-        fs.Decoupled(*u, C @ q.weights_v),
-        fs.Orthogonal(*u, C @ q.weights_v, np.linalg.cholesky(C)),
+        fs.posteriors.Decoupled(*u, C @ q.weights_v),
+        fs.posteriors.Orthogonal(*u, C @ q.weights_v, np.linalg.cholesky(C)),
     ):
         other = fs.replace(model, posterior=same)
         for bound in (fs.elbo, fs.predict_log_density):
@@ -198,7 +198,9 @@ def test_training_draws_new_columns_at_each_step(rng, natural, tmp_path):
         model, X, Y, steps=60, batch_size=6, rng=0, sampled=3, natural_step_size=natural
     )
     assert np.mean(info.values[-10:]) > np.mean(info.values[:10])
-    for (path, _, a), (_, _, b) in zip(fs.leaves(trained), fs.leaves(model), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(trained), fs.records.leaves(model), strict=True
+    ):
         assert (np.asarray(a) != b).any(), path
     path, options = (
         tmp_path / "c.npz",
@@ -210,7 +212,9 @@ def test_training_draws_new_columns_at_each_step(rng, natural, tmp_path):
     )
     half, _ = fs.fit(model, X, Y, steps=30, rng=0, checkpoint=path, **options)
     again, _ = fs.fit(half, X, Y, steps=60, resume=path, **options)
-    for (path, _, a), (_, _, b) in zip(fs.leaves(again), fs.leaves(trained), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(again), fs.records.leaves(trained), strict=True
+    ):
         np.testing.assert_array_equal(a, b, err_msg=path)
 
 
@@ -228,7 +232,7 @@ def test_float32_is_as_accurate_as_numpy(rng, sampled):
     """Tolerance from the definition in float32, at a size at which solves matter."""
 
     def plain(dtype, m, X, Y):
-        m, X = fs.tree_map(lambda a: np.asarray(a, dtype)[()], m), X.astype(dtype)
+        m, X = fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], m), X.astype(dtype)
         K = definitions.blocks(m.covariance, m.inducing.Z, X, JITTER)
         of_O = definitions.blocks(m.covariance, m.inducing.O, X, JITTER).Kuf
         Kuv = definitions.blocks(m.covariance, m.inducing.Z, m.inducing.O, JITTER).Kuf
@@ -240,13 +244,13 @@ def test_float32_is_as_accurate_as_numpy(rng, sampled):
     def draw():
         model, X, Y = problem(rng, M2=30, covariance=fs.RBF(1.0, 0.8))
         narrow, X32 = (
-            fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model),
+            fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model),
             X.astype(np.float32),
         )
         _, grad, X_bar = fs.elbo_and_grad(
             narrow, X32, Y.astype(np.float32), inputs=True, sampled=sampled, rng=0
         )
-        assert {a.dtype for a in (X_bar, *(bar for _, _, bar in fs.leaves(grad)))} == {
+        assert {a.dtype for a in (X_bar, *(bar for _, _, bar in fs.records.leaves(grad)))} == {
             np.dtype(np.float32)
         }
         found = fs.predict_f(narrow, X32, jitter=JITTER)
@@ -290,11 +294,11 @@ def test_bad_input(rng):
          "`sampled` is no random quantity of a Whitened"),
         (lambda: fs.fit(whitened, X, Y, steps=2, sampled=2), TypeError,
          "`sampled` is no random quantity of a Whitened"),
-        (lambda: fs.elbo_and_grad_from_blocks(
+        (lambda: fs.bounds.elbo_and_grad_from_blocks(
             blocks, model.posterior, model.likelihood, Y, sampled=2
          ), TypeError,
          "`sampled` avoids computing all columns of K_vv, but blocks already hold them"),
-        (lambda: fs.elbo(fs.replace_at(model, "inducing.O", model.inducing.O[:3]), X, Y),
+        (lambda: fs.elbo(fs.records.replace_at(model, "inducing.O", model.inducing.O[:3]), X, Y),
          ValueError,
          r"`posterior` has weights_v \(4,\), but that set has 3 inducing inputs"),
     ):  # fmt: skip

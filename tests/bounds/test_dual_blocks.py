@@ -6,7 +6,7 @@ from oracles import dual_blocks as oracle
 from support.weight_problems import basis_of, weights
 
 import fastsvgp as fs
-from fastsvgp.weight_space.dual_blocks import blocks_of
+from fastsvgp.qsgp.dual_blocks import blocks_of
 
 N, M, NOISE = 40, 24, 0.2
 
@@ -17,7 +17,7 @@ def problem(rng, name):
     if name == "fourier":
         basis = basis_of(rng, name, M)
         return basis, basis.features(X), X, Y
-    basis = fs.InducingBasis(basis_of(rng, name, 3).covariance, X)
+    basis = fs.qsgp.InducingBasis(basis_of(rng, name, 3).covariance, X)
     return basis, np.linalg.cholesky(basis.features(X) + 1e-12 * np.eye(N)), X, Y
 
 
@@ -63,7 +63,7 @@ def test_a_step_is_the_best_along_its_direction(rng, name, products, tune):
 
 def test_float32_steps_keep_the_mean_of_the_dual_variables(rng):
     basis, phi, X, y = problem(rng, "fourier")
-    single = fs.tree_map(lambda value: np.asarray(value, np.float32)[()], basis)
+    single = fs.records.tree_map(lambda value: np.asarray(value, np.float32)[()], basis)
     phi32 = single.features(X.astype(np.float32)).astype(float)
     system = blocks_of(single, NOISE)
     step = system.step(X.astype(np.float32), y.copy(), False)
@@ -78,4 +78,4 @@ def test_other_bases_have_no_blocks(rng):
         blocks_of(basis_of(rng, "relevance", 4), 0.1)
     model = fs.QSGP(basis_of(rng, "relevance", 4), weights(rng, 4, 0), fs.Gaussian(0.1))
     with pytest.raises(TypeError, match='use "conjugate_gradients"'):
-        fs.optimal_weights(model, np.zeros((5, 2)), np.zeros(5), method="blocks")
+        fs.qsgp.optimal_weights(model, np.zeros((5, 2)), np.zeros(5), method="blocks")

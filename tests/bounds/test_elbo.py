@@ -19,29 +19,35 @@ COVARIANCES = {
     "matern12": lambda D: fs.Matern12(0.7, np.linspace(0.8, 1.6, D)),
     "matern32": lambda D: fs.Matern32(0.7, np.linspace(0.8, 1.6, D)),
     "matern52": lambda D: fs.Matern52(0.7, np.linspace(0.8, 1.6, D)),
-    "linear": lambda D: fs.Sum(
-        (fs.Linear(np.linspace(0.3, 0.9, D)), fs.Constant(0.4), fs.RBF(0.5, 1.0))
+    "linear": lambda D: fs.covariances.Sum(
+        (fs.Linear(np.linspace(0.3, 0.9, D)), fs.covariances.Constant(0.4), fs.RBF(0.5, 1.0))
     ),
     "tree": (
-        lambda D: fs.RBF(1.1, 1.3) * (fs.Matern52(0.8, 0.9) + fs.Linear(0.5)) + fs.Constant(0.2)
+        lambda D: (
+            fs.RBF(1.1, 1.3) * (fs.Matern52(0.8, 0.9) + fs.Linear(0.5))
+            + fs.covariances.Constant(0.2)
+        )
     ),
 }
 LIKELIHOODS = {
     "gaussian": (fs.Gaussian(0.3), lambda f, rng: f),
     "probit": (fs.BernoulliProbit(), lambda f, rng: (f > 0).astype(int)),
-    "logit": (fs.BernoulliLogit(), lambda f, rng: (f > 0).astype(int)),
+    "logit": (fs.likelihoods.BernoulliLogit(), lambda f, rng: (f > 0).astype(int)),
     "poisson": (fs.Poisson(exposure=0.7), lambda f, rng: rng.poisson(np.exp(f))),
-    "laplace": (fs.Laplace(0.4), lambda f, rng: f),
+    "laplace": (fs.likelihoods.Laplace(0.4), lambda f, rng: f),
     "student": (fs.StudentT(0.5, df=4.0), lambda f, rng: f),
-    "heteroskedastic": (fs.HeteroskedasticGaussian(), lambda f, rng: f),
-    "robustmax": (fs.RobustMax(num_classes=3), lambda f, rng: rng.integers(0, 3, f.shape[0])),
+    "heteroskedastic": (fs.likelihoods.HeteroskedasticGaussian(), lambda f, rng: f),
+    "robustmax": (
+        fs.likelihoods.RobustMax(num_classes=3),
+        lambda f, rng: rng.integers(0, 3, f.shape[0]),
+    ),
     "softmax": (fs.Softmax(num_classes=3), lambda f, rng: rng.integers(0, 3, f.shape[0])),
 }
 MEANS = {
     "none": lambda D, P: None,
-    "zero": lambda D, P: fs.ZeroMean(),
-    "constant": lambda D, P: fs.ConstantMean(0.3 if P is None else np.linspace(-0.5, 0.5, P)),
-    "linear": lambda D, P: fs.LinearMean(
+    "zero": lambda D, P: fs.means.ZeroMean(),
+    "constant": lambda D, P: fs.means.ConstantMean(0.3 if P is None else np.linspace(-0.5, 0.5, P)),
+    "linear": lambda D, P: fs.means.LinearMean(
         *((np.ones(D), 0.1) if P is None else (np.ones((P, D)), np.linspace(0, 1, P)))
     ),
 }
@@ -77,10 +83,12 @@ def full_problem(rng, posterior="whitened", dtype=np.float64, **options):
     model, X, Y, batch = problem(rng, **options)
     model, random = in_model(rng, posterior, model, batch, jitter=1e-2)
     path, _, first = next(leaves(model.posterior, "posterior."))
-    model = fs.replace_at(model, path, 0.5 * first)  # exp(f) of Poisson targets stays moderate
+    model = fs.records.replace_at(
+        model, path, 0.5 * first
+    )  # exp(f) of Poisson targets stays moderate
     cast = lambda a: a.astype(dtype) if isinstance(a, np.ndarray) else a  # noqa: E731
     return (
-        fs.tree_map(cast, model),
+        fs.records.tree_map(cast, model),
         X.astype(dtype),
         Y.astype(dtype) if Y.dtype.kind == "f" else Y,
         random,
@@ -131,11 +139,11 @@ def test_gradients_for_every_mean(rng, mean, P):
 def test_data_and_kl_terms_make_the_bound(rng, posterior):
     model, X, Y, random = full_problem(rng, posterior, mean="constant", P=2)
     value, grad = fs.elbo_and_grad(model, X, Y, num_data=50, jitter=1e-3, **random)
-    data, data_grad = fs.data_term_and_grad(model, X, Y, num_data=50, jitter=1e-3, **random)
-    kl, kl_grad = fs.kl_term_and_grad(model, jitter=1e-3, **random)
+    data, data_grad = fs.bounds.data_term_and_grad(model, X, Y, num_data=50, jitter=1e-3, **random)
+    kl, kl_grad = fs.bounds.kl_term_and_grad(model, jitter=1e-3, **random)
     np.testing.assert_allclose(value, data - kl, rtol=1e-12)
     for (path, _, g), (_, _, d), (_, _, k) in zip(
-        *(fs.leaves(t) for t in (grad, data_grad, kl_grad)), strict=True
+        *(fs.records.leaves(t) for t in (grad, data_grad, kl_grad)), strict=True
     ):
         np.testing.assert_allclose(g, d - k, rtol=1e-9, atol=1e-9, err_msg=path)
     assert_gradient(lambda m: definitions.kl_term(m, 1e-3, **random), model, kl_grad, rng)
@@ -180,7 +188,7 @@ def test_gradients_outside_wrt_are_not_computed(rng, monkeypatch, wrt, kernel_do
     fs.elbo_and_grad(model, X, Y, wrt=wrt)
     assert calls == ([] if kernel_does is None else [kernel_does] * 2)
     calls.clear()
-    fs.kl_term_and_grad(model, wrt=wrt)
+    fs.bounds.kl_term_and_grad(model, wrt=wrt)
     assert all(need == kernel_does for need in calls)
 
 
@@ -191,12 +199,12 @@ def test_block_level_form_is_the_same_bound(rng, posterior):
         model, X, Y, num_data=40, jitter=1e-3, inputs=True, **random
     )
     blocks = model.covariance.blocks(model.inducing, X)
-    got, (blocks_bar, posterior_bar, likelihood_bar) = fs.elbo_and_grad_from_blocks(
+    got, (blocks_bar, posterior_bar, likelihood_bar) = fs.bounds.elbo_and_grad_from_blocks(
         blocks, model.posterior, model.likelihood, Y, num_data=40, jitter=1e-3, **random
     )
     np.testing.assert_allclose(got, value, rtol=1e-12)
     for (path, _, ours), (_, _, theirs) in zip(
-        fs.leaves(posterior_bar), fs.leaves(grad.posterior), strict=True
+        fs.records.leaves(posterior_bar), fs.records.leaves(grad.posterior), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-11, err_msg=path)
     np.testing.assert_allclose(likelihood_bar.scale, grad.likelihood.scale, rtol=1e-12)
@@ -229,7 +237,9 @@ def test_a_long_batch_in_chunks_is_the_same_bound(rng, tune, posterior, likeliho
     np.testing.assert_allclose(in_parts, value, rtol=1e-12)
     np.testing.assert_allclose(fs.elbo(model, X, Y, **arguments, **random), value, rtol=1e-12)
     np.testing.assert_allclose(part_X_bar, X_bar, rtol=1e-9, atol=1e-9)
-    for (path, _, a), (_, _, b) in zip(fs.leaves(part_grad), fs.leaves(grad), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(part_grad), fs.records.leaves(grad), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=path)
     _, some = fs.elbo_and_grad(model, X, Y, wrt=("mean", "inducing"), **arguments, **random)
     np.testing.assert_allclose(some.inducing, grad.inducing, rtol=1e-9, atol=1e-9)
@@ -238,7 +248,7 @@ def test_a_long_batch_in_chunks_is_the_same_bound(rng, tune, posterior, likeliho
         again, also = fs.natural_step(model, X, Y, step_size=0.1, **arguments)
         np.testing.assert_allclose(also.value, info.value, rtol=1e-12)
         for (path, _, a), (_, _, b) in zip(
-            fs.leaves(again.posterior), fs.leaves(stepped.posterior), strict=True
+            fs.records.leaves(again.posterior), fs.records.leaves(stepped.posterior), strict=True
         ):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10, err_msg=path)
 
@@ -246,8 +256,8 @@ def test_a_long_batch_in_chunks_is_the_same_bound(rng, tune, posterior, likeliho
 @each_posterior
 def test_inputs_are_not_modified_and_results_repeat_to_the_bit(rng, posterior):
     model, X, Y, random = full_problem(rng, posterior, covariance="tree", likelihood="softmax")
-    frozen = fs.tree_map(lambda a: a, model)
-    for _, _, leaf in fs.leaves(frozen):
+    frozen = fs.records.tree_map(lambda a: a, model)
+    for _, _, leaf in fs.records.leaves(frozen):
         if isinstance(leaf, np.ndarray):
             leaf.flags.writeable = False
     X.flags.writeable = Y.flags.writeable = False
@@ -255,7 +265,9 @@ def test_inputs_are_not_modified_and_results_repeat_to_the_bit(rng, posterior):
     second, again, X_bar_again = fs.elbo_and_grad(frozen, X, Y, inputs=True, **random)
     assert first == second
     np.testing.assert_array_equal(X_bar_again, X_bar)
-    for (path, _, a), (_, _, b) in zip(fs.leaves(grad), fs.leaves(again), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(grad), fs.records.leaves(again), strict=True
+    ):
         np.testing.assert_array_equal(a, b, err_msg=path)
 
 
@@ -292,7 +304,8 @@ def _fit_one_step(model, X, Y, **options):
     return fs.fit(model, X, Y, steps=1, **options)
 
 
-@pytest.mark.parametrize("call", [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step,
+@pytest.mark.parametrize("call", [fs.elbo, fs.elbo_and_grad, fs.bounds.data_term_and_grad,
+    fs.natural_step,
                                   _fit_one_step, fs.predict_f,
                                   fs.predict_y, _predict_joint])  # fmt: skip
 def test_the_warning_of_clamped_variances_names_the_callers_line(call):
@@ -309,7 +322,7 @@ def test_the_warning_of_clamped_variances_names_the_callers_line(call):
 @pytest.mark.parametrize("wrong", ["x", -1, 1.5, np.float64(2), [1, 2]])
 @pytest.mark.parametrize(
     "bound",
-    [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step],
+    [fs.elbo, fs.elbo_and_grad, fs.bounds.data_term_and_grad, fs.natural_step],
     ids=lambda f: f.__name__,
 )
 def test_a_bad_rng_is_refused_if_points_are_drawn(rng, bound, wrong):

@@ -22,7 +22,7 @@ POSTERIORS = ("whitened", "marginal")
 def cast(problem, dtype):
     """Model and data in another dtype; labels stay what they are."""
     model, X, Y = problem
-    model = fs.tree_map(lambda v: np.asarray(v, dtype)[()], model)
+    model = fs.records.tree_map(lambda v: np.asarray(v, dtype)[()], model)
     return model, X.astype(dtype), Y.astype(dtype) if Y.dtype.kind == "f" else Y
 
 
@@ -80,7 +80,7 @@ def judge(make, ours, plain):
             plain(*narrow),
             plain(*cast(narrow, np.float64)),
         )
-        fast = {path: bar for path, _, bar in fs.leaves(grad)}
+        fast = {path: bar for path, _, bar in fs.records.leaves(grad)}
         assert (
             {a.dtype for a in fast.values()}
             == {a.dtype for a in rough_grad.values()}
@@ -136,11 +136,11 @@ def test_the_gradient_in_the_inputs(rng, posterior, covariance):
 
     def plain(model, X, Y):
         b = blocks(model.covariance, model.inducing, X, jitter)
-        q = fs.tree_map(np.nan_to_num, model.posterior)
-        nothing = fs.Marginals(np.zeros_like(Y), np.zeros_like(Y))
+        q = fs.records.tree_map(np.nan_to_num, model.posterior)
+        nothing = fs.records.Marginals(np.zeros_like(Y), np.zeros_like(Y))
         f = ROWS[posterior].plain(b.Kuu, b.Kuf, b.kff, q, nothing)
         _, a, c, _ = data_term(model.likelihood, Y)(f["mean"][None], f["var"][None])
-        f_bar = fs.Marginals(*(X.dtype.type(scale) * bar[0] for bar in (a, c)))
+        f_bar = fs.records.Marginals(*(X.dtype.type(scale) * bar[0] for bar in (a, c)))
         Kuf_bar = ROWS[posterior].plain(b.Kuu, b.Kuf, b.kff, q, f_bar)["bar.Kuf"]
         X_bar = covariances.matrix_vjp(Kuf_bar, model.covariance, model.inducing, X)[2]
         _, left, right = covariances.matrix_vjp(np.diag(f_bar.var), model.covariance, X, X)

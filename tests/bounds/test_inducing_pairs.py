@@ -15,13 +15,13 @@ JITTER = 1e-3
 
 COVARIANCES = [
     fs.RBF(1.3, np.array([0.9, 1.4])),
-    fs.Matern32(0.8, 1.1) * fs.Linear(0.4) + fs.Constant(0.2) + fs.RBF(0.5, np.ones(D)),
+    fs.Matern32(0.8, 1.1) * fs.Linear(0.4) + fs.covariances.Constant(0.2) + fs.RBF(0.5, np.ones(D)),
 ]
 
 
 def problem(rng, covariance=COVARIANCES[0], batch=(), likelihood=None):
     """``(model of the pair, the same model of one array, X, Y)``."""
-    pair = fs.InducingPair(rng.uniform(-2, 2, (M, D)), rng.uniform(-2, 2, (M2, D)))
+    pair = fs.posteriors.InducingPair(rng.uniform(-2, 2, (M, D)), rng.uniform(-2, 2, (M2, D)))
     q = rng.standard_normal((*batch, M + M2)), lower_factor(rng, *batch, M + M2, off=0.2)
     X, Y = rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, *batch))
     model = fs.SVGP(
@@ -29,10 +29,10 @@ def problem(rng, covariance=COVARIANCES[0], batch=(), likelihood=None):
         pair,
         StackedWhitened(*q),
         likelihood or fs.Gaussian(0.2),
-        fs.LinearMean(np.ones(D), 0.1),
+        fs.means.LinearMean(np.ones(D), 0.1),
     )
     if batch:
-        model = fs.replace(model, mean=fs.ConstantMean(0.3))
+        model = fs.replace(model, mean=fs.means.ConstantMean(0.3))
     return (
         model,
         fs.replace(model, inducing=np.vstack([pair.Z, pair.O]), posterior=fs.Whitened(*q)),
@@ -42,13 +42,13 @@ def problem(rng, covariance=COVARIANCES[0], batch=(), likelihood=None):
 
 
 def assert_same_gradient(grad, stacked):
-    assert type(grad.inducing) is fs.InducingPair
+    assert type(grad.inducing) is fs.posteriors.InducingPair
     np.testing.assert_allclose(
         np.vstack([grad.inducing.Z, grad.inducing.O]), stacked.inducing, rtol=1e-12, atol=1e-12
     )
     for name in ("covariance", "posterior", "likelihood", "mean"):
         for (path, _, a), (_, _, b) in zip(
-            *(fs.leaves(getattr(g, name)) for g in (grad, stacked)), strict=True
+            *(fs.records.leaves(getattr(g, name)) for g in (grad, stacked)), strict=True
         ):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=path)
 
@@ -57,7 +57,7 @@ def assert_same_gradient(grad, stacked):
 @pytest.mark.parametrize("covariance", COVARIANCES, ids=lambda c: type(c).__name__)
 def test_bounds_and_gradients_are_those_of_the_stack(rng, covariance, batch):
     model, stacked, X, Y = problem(rng, covariance, batch)
-    for bound in (fs.elbo_and_grad, fs.data_term_and_grad):
+    for bound in (fs.elbo_and_grad, fs.bounds.data_term_and_grad):
         value, grad, X_bar = bound(model, X, Y, num_data=40, jitter=JITTER, inputs=True)
         truth, truth_grad, truth_X_bar = bound(
             stacked, X, Y, num_data=40, jitter=JITTER, inputs=True
@@ -68,8 +68,8 @@ def test_bounds_and_gradients_are_those_of_the_stack(rng, covariance, batch):
     assert fs.elbo(model, X, Y, jitter=JITTER) == pytest.approx(
         fs.elbo(stacked, X, Y, jitter=JITTER), rel=1e-13
     )
-    kl, kl_grad = fs.kl_term_and_grad(model, jitter=JITTER)
-    truth, truth_grad = fs.kl_term_and_grad(stacked, jitter=JITTER)
+    kl, kl_grad = fs.bounds.kl_term_and_grad(model, jitter=JITTER)
+    truth, truth_grad = fs.bounds.kl_term_and_grad(stacked, jitter=JITTER)
     assert kl == pytest.approx(truth, rel=1e-13)
     assert_same_gradient(kl_grad, truth_grad)
 
@@ -124,7 +124,7 @@ def test_every_leaf_moves_and_files_keep_the_pair(rng, tmp_path):
     vector, unravel = fs.ravel(model)
     assert {"inducing.Z", "inducing.O"} <= set(unravel.slices)
     for (path, kind, a), (_, _, b) in zip(
-        fs.leaves(unravel(vector + 0.1)), fs.leaves(model), strict=True
+        fs.records.leaves(unravel(vector + 0.1)), fs.records.leaves(model), strict=True
     ):
         moved = np.tril(a) != np.tril(b) if kind == "tril" else np.asarray(a) != b
         assert (moved | (np.tri(*np.shape(a)) == 0 if kind == "tril" else False)).all(), path
@@ -132,7 +132,7 @@ def test_every_leaf_moves_and_files_keep_the_pair(rng, tmp_path):
     assert np.abs(pulled[unravel.slices["inducing.O"]]).max() > 0
     fs.save(tmp_path / "model.npz", model)
     loaded = fs.load(tmp_path / "model.npz")
-    assert type(loaded.inducing) is fs.InducingPair and fs.elbo(loaded, X, Y) == fs.elbo(
+    assert type(loaded.inducing) is fs.posteriors.InducingPair and fs.elbo(loaded, X, Y) == fs.elbo(
         model, X, Y
     )
 
@@ -142,21 +142,23 @@ def test_training_moves_both_sets(rng, optimiser):
     model, _, X, Y = problem(rng)
     found, info = fs.fit(model, X, Y, steps=3, batch_size=7, optimiser=optimiser)
     assert np.isfinite(info.values).all()
-    for (path, _, a), (_, _, b) in zip(fs.leaves(found), fs.leaves(model), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(found), fs.records.leaves(model), strict=True
+    ):
         assert (np.asarray(a) != b).any(), path
 
 
 def test_float32_and_mixed_dtypes(rng):
     model, _, X, Y = problem(rng)
-    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    narrow = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     _, grad, X_bar = fs.elbo_and_grad(
         narrow, X.astype(np.float32), Y.astype(np.float32), inputs=True
     )
-    assert {a.dtype for a in (X_bar, *(bar for _, _, bar in fs.leaves(grad)))} == {
+    assert {a.dtype for a in (X_bar, *(bar for _, _, bar in fs.records.leaves(grad)))} == {
         np.dtype(np.float32)
     }
     whole = fs.replace(
-        model, inducing=fs.InducingPair(np.arange(2 * M).reshape(M, 2), model.inducing.O)
+        model, inducing=fs.posteriors.InducingPair(np.arange(2 * M).reshape(M, 2), model.inducing.O)
     )
     assert fs.elbo_and_grad(whole, X, Y)[1].inducing.Z.dtype == np.float64
 
@@ -165,20 +167,22 @@ def test_bad_pairs_are_refused(rng):
     model, _, X, Y = problem(rng)
     Z, O = model.inducing.Z, model.inducing.O  # noqa: E741
     for pair, error, message in (
-        (fs.InducingPair(Z, O[:, :1]), ValueError,
+        (fs.posteriors.InducingPair(Z, O[:, :1]), ValueError,
          r"`inducing.O` must have shape \(M, D\) with M and D > 0, "
          r"D the 2 columns of the first set, got \(3, 1\)"),
-        (fs.InducingPair(Z, O[:0]), ValueError, r"`inducing.O` must have shape .* got \(0, 2\)"),
-        (fs.InducingPair(Z[:, 0], O), ValueError,
+        (fs.posteriors.InducingPair(Z, O[:0]), ValueError,
+            r"`inducing.O` must have shape .* got \(0, 2\)"),
+        (fs.posteriors.InducingPair(Z[:, 0], O), ValueError,
          r"`inducing.Z` must have shape \(M, D\) with M and D > 0, got \(5,\)"),
-        (fs.InducingPair(Z, None), TypeError,
+        (fs.posteriors.InducingPair(Z, None), TypeError,
          "`inducing.O` is None where a number or an array must be"),
-        (fs.InducingPair(Z, np.full((M2, D), np.nan)), ValueError, "`inducing.O` contains nan"),
-        (fs.InducingPair(Z, "three"), TypeError, "`inducing.O` must hold real numbers"),
-        (fs.InducingPair(Z, O[:2]), ValueError, r"`posterior` has mean \(8,\)"),
+        (fs.posteriors.InducingPair(Z, np.full((M2, D), np.nan)), ValueError,
+            "`inducing.O` contains nan"),
+        (fs.posteriors.InducingPair(Z, "three"), TypeError, "`inducing.O` must hold real numbers"),
+        (fs.posteriors.InducingPair(Z, O[:2]), ValueError, r"`posterior` has mean \(8,\)"),
         (np.vstack([Z, O]), TypeError,
          "`inducing` is an array, one set of inducing inputs, and a StackedWhitened posterior "
-         r"takes 2: a record such as fastsvgp.InducingPair\(Z, O\)"),
+         r"takes 2: a record such as fastsvgp.posteriors.InducingPair\(Z, O\)"),
     ):  # fmt: skip
         for call in (
             lambda m: fs.elbo(m, X, Y),

@@ -32,7 +32,9 @@ def check(rng, **options):
     assert_derivative(definition, extended(X), X_bar, one, name="a row of X")
     without, same = fs.elbo_and_grad(model, X, Y, **arguments)
     assert without == pytest.approx(value, rel=1e-13)
-    for (path, _, a), (_, _, b) in zip(fs.leaves(grad), fs.leaves(same), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(grad), fs.records.leaves(same), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=path)
 
 
@@ -74,19 +76,21 @@ def test_the_data_term_has_the_same_gradient_in_the_inputs(rng, posterior):
     model, X, Y, random = full_problem(rng, posterior, mean="linear", P=2)
     arguments = {"num_data": 40, "jitter": JITTER, **random}
     value, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **arguments)
-    data, data_grad, other = fs.data_term_and_grad(model, X, Y, inputs=True, **arguments)
-    assert data == pytest.approx(fs.data_term_and_grad(model, X, Y, **arguments)[0], rel=1e-13)
+    data, data_grad, other = fs.bounds.data_term_and_grad(model, X, Y, inputs=True, **arguments)
+    assert data == pytest.approx(
+        fs.bounds.data_term_and_grad(model, X, Y, **arguments)[0], rel=1e-13
+    )
     np.testing.assert_allclose(other, X_bar, rtol=1e-11, atol=1e-11)
-    for function, whole in ((fs.elbo_and_grad, value), (fs.data_term_and_grad, data)):
+    for function, whole in ((fs.elbo_and_grad, value), (fs.bounds.data_term_and_grad, data)):
         for wrt in ((), ("likelihood",), (of_means(model.posterior),), "mean.weights"):
             got, some, alone = function(model, X, Y, wrt=wrt, inputs=True, **arguments)
             assert got == pytest.approx(whole, rel=1e-12)
             np.testing.assert_allclose(alone, X_bar, rtol=1e-10, atol=1e-11)
             names = (wrt,) if isinstance(wrt, str) else wrt
-            found = {path for path, _, bar in fs.leaves(some) if bar is not None}
+            found = {path for path, _, bar in fs.records.leaves(some) if bar is not None}
             assert found == {
                 path
-                for path, _, _ in fs.leaves(grad)
+                for path, _, _ in fs.records.leaves(grad)
                 if any(f"{path}.".startswith(f"{n}.") for n in names)
             }
 
@@ -178,7 +182,7 @@ def test_dtypes_of_the_gradient_in_the_inputs(rng, posterior):
         rng, posterior, dtype=np.float32, mean="linear", covariance="tree"
     )
     narrow = fs.elbo_and_grad(model, X, Y, jitter=JITTER, inputs=True, **random)[2]
-    wide = fs.tree_map(lambda a: np.float64(a), model), X.astype(float), Y.astype(float)
+    wide = fs.records.tree_map(lambda a: np.float64(a), model), X.astype(float), Y.astype(float)
     truth = fs.elbo_and_grad(*wide, jitter=JITTER, inputs=True, **random)[2]
     assert narrow.dtype == np.float32 and truth.dtype == np.float64
     np.testing.assert_allclose(narrow, truth, rtol=0, atol=1e-3 * np.abs(truth).max())
@@ -189,7 +193,7 @@ def test_dtypes_of_the_gradient_in_the_inputs(rng, posterior):
 
 
 @pytest.mark.parametrize(
-    "function", [fs.elbo_and_grad, fs.data_term_and_grad], ids=lambda f: f.__name__
+    "function", [fs.elbo_and_grad, fs.bounds.data_term_and_grad], ids=lambda f: f.__name__
 )
 def test_without_inputs_two_results_come_back(rng, function):
     model, X, Y, _ = full_problem(rng)
@@ -204,7 +208,7 @@ def test_without_inputs_two_results_come_back(rng, function):
 def test_functions_that_have_no_inputs_say_so(rng):
     model, X, Y, _ = full_problem(rng)
     for call in (
-        lambda: fs.kl_term_and_grad(model, inputs=True),
+        lambda: fs.bounds.kl_term_and_grad(model, inputs=True),
         lambda: fs.elbo(model, X, Y, inputs=True),
     ):
         with pytest.raises(TypeError, match="has no option `inputs`"):

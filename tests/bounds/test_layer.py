@@ -16,11 +16,13 @@ each_posterior = pytest.mark.parametrize("name", ROWS)
 
 def layer_of(rng, name, D=2, M=5, batch=()):
     """``(layer, random quantities)``."""
-    mean = fs.LinearMean(
+    mean = fs.means.LinearMean(
         rng.standard_normal((*batch, D)), np.linspace(0.1, 0.4, *batch) if batch else 0.3
     )
     covariance = fs.Matern52(1.2, np.linspace(0.9, 1.3, D)) + fs.Linear(0.3)
-    return in_model(rng, name, fs.Layer(covariance, rng.uniform(-2, 2, (M, D)), None, mean), batch)
+    return in_model(
+        rng, name, fs.layers.Layer(covariance, rng.uniform(-2, 2, (M, D)), None, mean), batch
+    )
 
 
 def definition(layer, X, random):
@@ -47,8 +49,8 @@ def test_forward_and_back_by_definition(rng, name, batch):
         np.concatenate([f.var, g.var], -1), var.reshape(*batch, N), atol=1e-10
     )
     assert work.kl() == pytest.approx(kl, rel=1e-10) and work.num_inducing == 5
-    f_bar = fs.Marginals(*rng.standard_normal((2, *batch, N)))
-    bars = [work.pull(rows, fs.tree_map(lambda a, run=run: a[..., run], f_bar))
+    f_bar = fs.records.Marginals(*rng.standard_normal((2, *batch, N)))
+    bars = [work.pull(rows, fs.records.tree_map(lambda a, run=run: a[..., run], f_bar))
             for rows, run in ((second, runs[1]), (first, runs[0]))]  # fmt: skip
     found = work.finish(-0.7)
 
@@ -60,7 +62,7 @@ def test_forward_and_back_by_definition(rng, name, batch):
             - 0.7 * kl
         )
 
-    assert_gradient(lambda q: value(q, X), layer, fs.Layer(*found), rng)
+    assert_gradient(lambda q: value(q, X), layer, fs.layers.Layer(*found), rng)
     X_bar = np.concatenate(bars[::-1])
     assert_derivative(
         lambda X: value(layer, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X"
@@ -75,7 +77,7 @@ def test_only_what_is_needed(rng, name):
     def through(*need):
         work = LayerPass(layer, JITTER, N, need, **random)
         f, rows = work.forward(X)
-        X_bar = work.pull(rows, fs.Marginals(np.sin(f.mean), -np.cos(f.var)))
+        X_bar = work.pull(rows, fs.records.Marginals(np.sin(f.mean), -np.cos(f.var)))
         return *work.finish(-1.0), X_bar
 
     whole = dict(zip((*FIELDS, "inputs"), through(*FIELDS, "inputs"), strict=True))
@@ -86,13 +88,13 @@ def test_only_what_is_needed(rng, name):
             names = [name for name in need if name.partition(".")[0] == field]
             if not names:
                 assert bar is None or not [
-                    leaf for _, _, leaf in fs.leaves(bar) if leaf is not None
+                    leaf for _, _, leaf in fs.records.leaves(bar) if leaf is not None
                 ], (need, field)
             elif field in ("inputs", "inducing"):
                 np.testing.assert_allclose(bar, whole[field], rtol=1e-10, atol=1e-11, err_msg=field)
             else:
                 for (path, _, a), (_, _, b) in zip(
-                    fs.leaves(bar), fs.leaves(whole[field]), strict=True
+                    fs.records.leaves(bar), fs.records.leaves(whole[field]), strict=True
                 ):
                     wanted = any(f"{field}.{path}.".startswith(f"{name}.") for name in names)
                     assert (a is not None) == wanted, (need, path)
@@ -124,9 +126,9 @@ def test_layers_chain(rng, name):
     f, rows = first.forward(X)
     second = LayerPass(above, JITTER, N, (*FIELDS, "inputs"), **random_above)
     g, rows_above = second.forward(np.ascontiguousarray(f.mean.T))
-    g_bar, var_bar = fs.Marginals(*rng.standard_normal((2, N))), rng.standard_normal((3, N))
+    g_bar, var_bar = fs.records.Marginals(*rng.standard_normal((2, N))), rng.standard_normal((3, N))
     mean_bar = np.ascontiguousarray(second.pull(rows_above, g_bar).T)
-    X_bar = first.pull(rows, fs.Marginals(mean_bar, var_bar))
+    X_bar = first.pull(rows, fs.records.Marginals(mean_bar, var_bar))
     bars, bars_above = first.finish(-1.0), second.finish(-1.0)
 
     def value(below, above, X):
@@ -143,5 +145,5 @@ def test_layers_chain(rng, name):
     assert_derivative(
         lambda X: value(below, above, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X"
     )
-    assert_gradient(lambda q: value(q, above, X), below, fs.Layer(*bars), rng)
-    assert_gradient(lambda q: value(below, q, X), above, fs.Layer(*bars_above), rng)
+    assert_gradient(lambda q: value(q, above, X), below, fs.layers.Layer(*bars), rng)
+    assert_gradient(lambda q: value(below, q, X), above, fs.layers.Layer(*bars_above), rng)

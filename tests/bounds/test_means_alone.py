@@ -29,7 +29,7 @@ def assert_is_the_mean(model, X, **options):
 @pytest.mark.parametrize("P", [None, 1, 3])
 @pytest.mark.parametrize("name", EVERY)
 def test_each_posterior(rng, name, P):
-    mean = None if P == 1 else fs.ConstantMean(0.3 if P is None else np.arange(3.0))
+    mean = None if P == 1 else fs.means.ConstantMean(0.3 if P is None else np.arange(3.0))
     model = svgp(rng, name, P, "matern32", mean)
     assert_is_the_mean(model, rng.uniform(-2.5, 2.5, (N, D)), jitter=JITTER)
 
@@ -54,7 +54,7 @@ def test_weights(rng, basis):
 )
 def test_deep(rng, make):
     model = make(rng)
-    columns = 12 if isinstance(model.layers[0], fs.ConvolutionalLayer) else D
+    columns = 12 if isinstance(model.layers[0], fs.layers.ConvolutionalLayer) else D
     X = np.round(rng.uniform(-2, 2, (N, columns)))  # some patches are equal
     assert_is_the_mean(model, X, jitter=JITTER, num_samples=4, rng=3)
 
@@ -65,11 +65,11 @@ def test_a_covariance_of_patches(rng):
     assert_is_the_mean(fs.SVGP(covariance, Z, q, fs.Gaussian(0.1)), X)
 
 
-@fs.record
-class Own(fs.Posterior):
+@fs.records.record
+class Own(fs.posteriors.Posterior):
     """q(u) = N(mean, Kuu): a posterior without a rule for weights of paths."""
 
-    mean: Any = fs.leaf()
+    mean: Any = fs.records.leaf()
 
     def check_size(self, M):
         return ()
@@ -87,7 +87,7 @@ class OwnPass(Pass):
         self.v = v
 
     def project(self, Kuf, kff):
-        return fs.Marginals(self.v @ Kuf, kff.copy()), None
+        return fs.records.Marginals(self.v @ Kuf, kff.copy()), None
 
 
 def test_a_posterior_without_a_rule_of_its_own(rng):
@@ -110,9 +110,9 @@ def test_the_pass_of_a_mean_has_no_variances(rng, monkeypatch):
 def test_single_precision(rng):
     """As accurate as the mean that comes with a variance."""
     exact = svgp(rng, M=40)
-    model = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], exact)
+    model = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], exact)
     X = rng.uniform(-2, 2, (200, D)).astype(np.float32)
-    wide = fs.tree_map(lambda a: np.asarray(a, np.float64)[()], model)
+    wide = fs.records.tree_map(lambda a: np.asarray(a, np.float64)[()], model)
     right, _ = fs.predict_f(wide, X.astype(float), jitter=1e-4)
     mean, (other, _) = fs.predict_f(model, X, var=False), fs.predict_f(model, X)
     assert mean.dtype == np.float32

@@ -22,7 +22,7 @@ from support.weight_problems import BASES, dense, weights
 
 import fastsvgp as fs
 
-NOT_GAUSSIAN = [fs.BernoulliLogit(), fs.Laplace(scale=0.4)]
+NOT_GAUSSIAN = [fs.likelihoods.BernoulliLogit(), fs.likelihoods.Laplace(scale=0.4)]
 LIKELIHOODS = [fs.Gaussian(variance=0.2), *NOT_GAUSSIAN]
 each_likelihood = each_of(LIKELIHOODS)
 
@@ -48,14 +48,16 @@ def every_triple(scheme, m):
     for (i, w_i), (j, w_j), (r, w_r) in itertools.product(
         every_sample(scheme), of_j, every_column(scheme, m)
     ):
-        yield fs.BasisSample(i, j, r, w_i, w_j, w_r)
+        yield fs.qsgp.BasisSample(i, j, r, w_i, w_j, w_r)
 
 
 def everything(model):
-    return fs.BasisSample(np.arange(UNITS), np.arange(UNITS), np.arange(len(model.posterior.mean)))
+    return fs.qsgp.BasisSample(
+        np.arange(UNITS), np.arange(UNITS), np.arange(len(model.posterior.mean))
+    )
 
 
-AWKWARD = fs.BasisSample(
+AWKWARD = fs.qsgp.BasisSample(
     np.array([2, 0, 2]),
     np.array([1, 2]),
     np.array([1, 0, 2, 1]),
@@ -67,7 +69,7 @@ AWKWARD = fs.BasisSample(
 
 def lists(basis, sample):
     """(functions, multiplicity) of i, j and columns, with repeats."""
-    width = 2 if isinstance(basis, fs.RandomFourier) else 1
+    width = 2 if isinstance(basis, fs.qsgp.RandomFourier) else 1
     for units, w in ((sample.i, sample.weight_i), (sample.j, sample.weight_j)):
         yield basis.functions(units), np.repeat(np.broadcast_to(w, units.shape), width)
     yield sample.columns, sample.weight_columns
@@ -83,9 +85,9 @@ def by_the_paper(model, X, Y, sample, num_data, jitter=JITTER):
         len(model.posterior.mean),
     )
     S = np.eye(m)
-    if isinstance(model.basis, fs.RelevanceBasis):
+    if isinstance(model.basis, fs.qsgp.RelevanceBasis):
         S = np.diag(model.basis.precision)
-    elif isinstance(model.basis, fs.InducingBasis):
+    elif isinstance(model.basis, fs.qsgp.InducingBasis):
         S = model.basis.covariance.matrix(model.basis.inducing) + jitter * np.eye(m)
     scale, diagonal = num_data / len(Y), not model.basis.dense_precision
     block = S[np.ix_(j, i)]
@@ -113,7 +115,9 @@ def by_the_paper(model, X, Y, sample, num_data, jitter=JITTER):
     seen = np.zeros((len(Y), m))
     for column, times in zip(r, u, strict=True):
         seen[:, column] += times * (phi[:, j] @ (v * C[j, column]))
-    moments = fs.Marginals(phi[:, i] @ (w * mu[i]), np.maximum((seen**2).sum(axis=1), 1e-300))
+    moments = fs.records.Marginals(
+        phi[:, i] @ (w * mu[i]), np.maximum((seen**2).sum(axis=1), 1e-300)
+    )
     return scale * model.likelihood.expected_log_prob(Y, moments, None)[0] - 0.5 * prior
 
 
@@ -123,7 +127,7 @@ def by_the_paper(model, X, Y, sample, num_data, jitter=JITTER):
 def test_values_are_those_of_the_papers_formulas(rng, name, k, likelihood):
     """With units and columns drawn twice, and given weights."""
     model, X, Y = problem(rng, name, k, likelihood)
-    value, _, info = fs.sampled_bound_and_grad(model, X, Y, AWKWARD, num_data=20, wrt=())
+    value, _, info = fs.qsgp.sampled_bound_and_grad(model, X, Y, AWKWARD, num_data=20, wrt=())
     np.testing.assert_allclose(value, by_the_paper(model, X, Y, AWKWARD, 20), rtol=1e-10)
     both = (
         -0.5 * sum(info.terms)
@@ -138,7 +142,7 @@ def test_values_are_those_of_the_papers_formulas(rng, name, k, likelihood):
 def test_jitter_of_a_dense_precision(rng, jitter, likelihood):
     """Seen where i and j coincide, in the formulas and in the gradient."""
     model, X, Y = problem(rng, "inducing", 2, likelihood)
-    value, grad, _ = fs.sampled_bound_and_grad(
+    value, grad, _ = fs.qsgp.sampled_bound_and_grad(
         model, X, Y, AWKWARD, num_data=20, wrt=fields(model), jitter=jitter
     )
     np.testing.assert_allclose(value, by_the_paper(model, X, Y, AWKWARD, 20, jitter), rtol=1e-10)
@@ -153,7 +157,8 @@ def test_gaussian_value_and_gradients_are_unbiased(rng, name, k, scheme):
     wrt = fields(model)
     samples = every_triple(scheme, len(model.posterior.mean))
     found = [
-        fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples
+        fs.qsgp.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt)
+        for sample in samples
     ]
     assert_unbiased(found, model, X, Y, wrt)
     phi, C = model.basis.features(X), dense(model.posterior)
@@ -171,7 +176,7 @@ def test_gaussian_value_and_gradients_are_unbiased(rng, name, k, scheme):
 def test_gradients_are_those_of_the_value(rng, name, k, likelihood):
     """At one sample, in all fields."""
     model, X, Y = problem(rng, name, k, likelihood)
-    grad = fs.sampled_bound_and_grad(model, X, Y, AWKWARD, num_data=20, wrt=fields(model))[1]
+    grad = fs.qsgp.sampled_bound_and_grad(model, X, Y, AWKWARD, num_data=20, wrt=fields(model))[1]
     assert_gradient_at(AWKWARD, model, X, Y, grad, rng)
 
 
@@ -181,11 +186,14 @@ def test_gradients_are_those_of_the_value(rng, name, k, likelihood):
 @pytest.mark.parametrize("name", BASES)
 def test_theorem_3_bounds_from_below(rng, name, k, scheme, likelihood):
     model, X, Y = problem(rng, name, k, likelihood)
-    exact = fs.weight_bound(model, X, Y, num_data=20) - log_det(model)
+    exact = fs.qsgp.bound(model, X, Y, num_data=20) - log_det(model)
     samples = every_triple(scheme, len(model.posterior.mean))
     assert (
         np.mean(
-            [fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=())[0] for s in samples]
+            [
+                fs.qsgp.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=())[0]
+                for s in samples
+            ]
         )
         < exact
     )
@@ -197,10 +205,12 @@ def test_theorem_3_bounds_from_below(rng, name, k, scheme, likelihood):
 def test_everything_once_is_the_exact_bound(rng, name, k, likelihood):
     model, X, Y = problem(rng, name, k, likelihood)
     wrt = fields(model)
-    value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, everything(model), num_data=20, wrt=wrt)
-    exact, whole = fs.weight_bound_and_grad(model, X, Y, num_data=20, wrt=wrt)
+    value, grad, _ = fs.qsgp.sampled_bound_and_grad(
+        model, X, Y, everything(model), num_data=20, wrt=wrt
+    )
+    exact, whole = fs.qsgp.bound_and_grad(model, X, Y, num_data=20, wrt=wrt)
     np.testing.assert_allclose(value, exact - log_det(model), rtol=1e-9)
-    pairs = zip(fs.leaves(as_dense(grad, model)), fs.leaves(whole), strict=True)
+    pairs = zip(fs.records.leaves(as_dense(grad, model)), fs.records.leaves(whole), strict=True)
     for (path, _, ours), (_, _, truth) in pairs:
         if truth is not None and path != "posterior.columns":
             np.testing.assert_allclose(ours, truth, rtol=1e-8, atol=1e-8, err_msg=path)
@@ -211,23 +221,23 @@ def test_everything_once_is_the_exact_bound(rng, name, k, likelihood):
 def test_ten_thousand_functions_within_5_sigma(rng):
     m, k = 10_000, 3
     model = fs.QSGP(
-        fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=1),
+        fs.qsgp.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=1),
         weights(rng, m, k),
         fs.Gaussian(variance=0.5),
     )
-    model = fs.replace_at(model, "posterior.mean", 0.01 * model.posterior.mean)
-    model = fs.replace_at(
+    model = fs.records.replace_at(model, "posterior.mean", 0.01 * model.posterior.mean)
+    model = fs.records.replace_at(
         model, "posterior.columns", np.tril(0.01 * model.posterior.columns) + np.eye(m, k)
     )
     X, Y = rng.standard_normal((20, 2)), rng.standard_normal(20)
-    exact = fs.weight_bound(model, X, Y, num_data=100)
+    exact = fs.qsgp.bound(model, X, Y, num_data=100)
     for scheme in ("with", "stratified"):
         samples = [
-            fs.draw_basis_sample(model.basis, 1000, rng=rng, scheme=scheme, columns=5000)
+            fs.qsgp.draw_basis_sample(model.basis, 1000, rng=rng, scheme=scheme, columns=5000)
             for _ in range(60)
         ]
         values = [
-            fs.sampled_bound_and_grad(model, X, Y, sample, num_data=100, wrt=())[0]
+            fs.qsgp.sampled_bound_and_grad(model, X, Y, sample, num_data=100, wrt=())[0]
             for sample in samples
         ]
         assert abs(np.mean(values) - exact) < 5 * np.std(values) / np.sqrt(60)
@@ -237,7 +247,7 @@ def variances(model, X, Y, samples):
     """Of value and gradient in the posterior, entry by entry, over equally likely samples."""
     found = []
     for sample in samples:
-        value, grad, _ = fs.sampled_bound_and_grad(
+        value, grad, _ = fs.qsgp.sampled_bound_and_grad(
             model, X, Y, sample, num_data=20, wrt="posterior"
         )
         q = as_dense(grad, model).posterior
@@ -266,7 +276,7 @@ def test_the_reduced_estimators_vary_less(name):
         every_sample("without"),
         every_column("without", len(model.posterior.mean)),
     )
-    some = [fs.BasisSample(i, j, r) for (i, _), (j, _), (r, _) in itertools.product(*draws)]
+    some = [fs.qsgp.BasisSample(i, j, r) for (i, _), (j, _), (r, _) in itertools.product(*draws)]
     paper, reduced = (
         variances(model, X, Y, some),
         variances(model, X, Y, [s._replace(columns=None) for s in some]),
@@ -277,11 +287,11 @@ def test_the_reduced_estimators_vary_less(name):
 def test_entries_that_are_not_drawn_are_not_read(rng):
     # units 0 and 1: functions 0 to 3
     model, X, Y = problem(rng, "fourier", 3, fs.Gaussian(variance=0.2))
-    q = fs.tree_map(np.copy, model.posterior)
+    q = fs.records.tree_map(np.copy, model.posterior)
     q.mean[4:], q.columns[4:], q.columns[:, 1], q.diagonal[2] = np.nan, np.nan, np.nan, np.nan
     model = fs.replace(model, posterior=q)
-    sample = fs.BasisSample(np.array([0, 1]), np.array([1, 0]), np.array([0, 2, 4]))
-    value, grad, info = fs.sampled_bound_and_grad(model, X, Y, sample)
+    sample = fs.qsgp.BasisSample(np.array([0, 1]), np.array([1, 0]), np.array([0, 2, 4]))
+    value, grad, info = fs.qsgp.sampled_bound_and_grad(model, X, Y, sample)
     assert np.isfinite(value) and np.isfinite(info.var).all()
     assert (
         list(grad.posterior.columns.rows) == [0, 1, 2, 3]
@@ -292,24 +302,26 @@ def test_entries_that_are_not_drawn_are_not_read(rng):
         and not grad.posterior.columns.values[:, 1].any()
     )
     with pytest.raises(ValueError, match="`diagonal of posterior.columns` contains nan"):
-        fs.sampled_bound_and_grad(model, X, Y, sample._replace(columns=np.array([1])))
+        fs.qsgp.sampled_bound_and_grad(model, X, Y, sample._replace(columns=np.array([1])))
     with pytest.raises(ValueError, match="`posterior.diagonal` contains nan"):
-        fs.sampled_bound_and_grad(model, X, Y, sample._replace(columns=np.array([5])))
+        fs.qsgp.sampled_bound_and_grad(model, X, Y, sample._replace(columns=np.array([5])))
 
 
 @each_of(LIKELIHOODS[:2])
 @pytest.mark.parametrize("name", BASES)
 def test_float32(rng, name, likelihood):
     model, X, Y = problem(rng, name, 2, likelihood)
-    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
-    value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, AWKWARD, wrt=fields(model))
-    found, other, info = fs.sampled_bound_and_grad(
+    single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    value, grad, _ = fs.qsgp.sampled_bound_and_grad(model, X, Y, AWKWARD, wrt=fields(model))
+    found, other, info = fs.qsgp.sampled_bound_and_grad(
         single, X.astype(np.float32), Y.astype(np.float32), AWKWARD, wrt=fields(model)
     )
     np.testing.assert_allclose(found, value, rtol=1e-4)
     assert info.var.dtype == np.float32
     for (path, _, a), (_, _, b) in zip(
-        fs.leaves(as_dense(other, model)), fs.leaves(as_dense(grad, model)), strict=True
+        fs.records.leaves(as_dense(other, model)),
+        fs.records.leaves(as_dense(grad, model)),
+        strict=True,
     ):
         assert a is None or np.asarray(a).dtype == np.float32, path
         if a is not None:
@@ -324,13 +336,13 @@ def test_draws_of_columns(rng, scheme):
     model, *_ = problem(rng, "fourier", 0, fs.Gaussian(0.2))
     counts = np.zeros(6)
     for seed in range(300):
-        sample = fs.draw_basis_sample(model.basis, 2, rng=seed, scheme=scheme, columns=4)
+        sample = fs.qsgp.draw_basis_sample(model.basis, 2, rng=seed, scheme=scheme, columns=4)
         np.add.at(
             counts,
             sample.columns,
             6 / 4 if sample.weight_columns is None else sample.weight_columns,
         )
-        same = fs.draw_basis_sample(model.basis, 2, rng=seed, scheme=scheme)
+        same = fs.qsgp.draw_basis_sample(model.basis, 2, rng=seed, scheme=scheme)
         assert same.columns is same.weight_columns is None and len(sample.columns) == 4
         np.testing.assert_array_equal(same.j, sample.j)
     assert np.abs(counts / 300 - 1).max() < 5 * np.sqrt(6 / 4 / 300)
@@ -344,10 +356,10 @@ def test_bad_draws_and_bad_samples(rng):
         ({"columns": 2, "pair": False}, "`columns` are for estimators that need j"),
     ):
         with pytest.raises(ValueError, match=said):
-            fs.draw_basis_sample(model.basis, 2, **options)
+            fs.qsgp.draw_basis_sample(model.basis, 2, **options)
     sample, logit = (
-        fs.BasisSample(FIRST, SECOND, np.array([0, 5])),
-        fs.replace(model, likelihood=fs.BernoulliLogit()),
+        fs.qsgp.BasisSample(FIRST, SECOND, np.array([0, 5])),
+        fs.replace(model, likelihood=fs.likelihoods.BernoulliLogit()),
     )
     for one, bad, options, error, said in (
         (model, {"columns": np.array([6])}, {}, ValueError,
@@ -362,11 +374,11 @@ def test_bad_draws_and_bad_samples(rng):
          "`sample` has no j, needed for columns"),
         (logit, {}, {"tangent": 1.0}, ValueError,
          "`tangent` is for the reduced estimators, and `sample` has columns"),
-        (model, {}, {"control": fs.kriged_control(model, X[:3])}, ValueError,
+        (model, {}, {"control": fs.qsgp.kriging_control_variate(model, X[:3])}, ValueError,
          "`control` is for the reduced estimators"),
     ):  # fmt: skip
         with pytest.raises(error, match=said):
-            fs.sampled_bound_and_grad(one, X, (Y > 0) * 1.0, sample._replace(**bad), **options)
-    negative = fs.replace_at(model, "posterior.columns", -model.posterior.columns)
+            fs.qsgp.sampled_bound_and_grad(one, X, (Y > 0) * 1.0, sample._replace(**bad), **options)
+    negative = fs.records.replace_at(model, "posterior.columns", -model.posterior.columns)
     with pytest.raises(ValueError, match="`diagonal of posterior.columns` must be positive"):
-        fs.sampled_bound_and_grad(negative, X, Y, sample)
+        fs.qsgp.sampled_bound_and_grad(negative, X, Y, sample)

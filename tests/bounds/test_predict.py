@@ -18,7 +18,7 @@ def model(rng, P=None, M=6, likelihood=None, mean=None):
 
 @pytest.mark.parametrize("P", [None, 1, 3])
 def test_chunks_change_nothing_and_shapes_trail(rng, P):
-    m, Xs = model(rng, P, mean=fs.ConstantMean(0.4)), rng.standard_normal((23, 2))
+    m, Xs = model(rng, P, mean=fs.means.ConstantMean(0.4)), rng.standard_normal((23, 2))
     shape = (23,) if P is None else (23, P)
     mean, var = fs.predict_f(m, Xs)
     assert mean.shape == var.shape == shape
@@ -39,14 +39,14 @@ def test_chunks_change_nothing_and_shapes_trail(rng, P):
 
 
 def test_far_from_the_data_the_prior_returns(rng):
-    m = model(rng, mean=fs.ConstantMean(0.7))
+    m = model(rng, mean=fs.means.ConstantMean(0.7))
     mean, var = fs.predict_f(m, np.full((2, 2), 1e3))
     np.testing.assert_allclose(mean, 0.7, rtol=1e-12)
     np.testing.assert_allclose(var, 1.1, rtol=1e-12)
 
 
 def test_classes_give_probabilities(rng):
-    m = model(rng, 3, likelihood=fs.RobustMax(num_classes=3))
+    m = model(rng, 3, likelihood=fs.likelihoods.RobustMax(num_classes=3))
     p, spread = fs.predict_y(m, rng.standard_normal((9, 2)))
     assert p.shape == spread.shape == (9, 3)
     np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-4)
@@ -71,7 +71,7 @@ def test_samples_have_the_joint_moments(rng, P):
 
 
 def test_float32_stays_float32(rng):
-    m = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model(rng))
+    m = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model(rng))
     Xs = rng.standard_normal((4, 2)).astype(np.float32)
     results = [
         *fs.predict_f(m, Xs),
@@ -134,7 +134,12 @@ def test_bad_arguments_are_named(rng):
 
 @pytest.mark.parametrize(
     "likelihood",
-    [fs.BernoulliLogit(), fs.Poisson(), fs.RobustMax(num_classes=3), fs.Softmax(num_classes=3)],
+    [
+        fs.likelihoods.BernoulliLogit(),
+        fs.Poisson(),
+        fs.likelihoods.RobustMax(num_classes=3),
+        fs.Softmax(num_classes=3),
+    ],
 )
 def test_labels_out_of_range_are_named_by_their_input_index(rng, likelihood):
     m = model(rng, likelihood.num_latent, likelihood=likelihood)
@@ -144,11 +149,12 @@ def test_labels_out_of_range_are_named_by_their_input_index(rng, likelihood):
 
 @pytest.mark.parametrize("P", [None, 2])
 @pytest.mark.parametrize(
-    "likelihood", [fs.Gaussian(0.2), fs.Laplace(0.3), fs.StudentT(0.3, df=3.0), fs.Poisson()]
+    "likelihood",
+    [fs.Gaussian(0.2), fs.likelihoods.Laplace(0.3), fs.StudentT(0.3, df=3.0), fs.Poisson()],
 )
 def test_quantiles_and_their_levels(rng, P, likelihood):
     m, Xs = (
-        model(rng, P, likelihood=likelihood, mean=fs.ConstantMean(0.4)),
+        model(rng, P, likelihood=likelihood, mean=fs.means.ConstantMean(0.4)),
         rng.standard_normal((11, 2)),
     )
     shape = (11,) if P is None else (11, P)

@@ -26,7 +26,7 @@ def problem(rng, posterior="whitened", P=None, M=6, N=7, D=2, **options):
 def defined(model, Xs, mean_bar, var_bar):
     """<mean_bar, mean> + <var_bar, var> by definition; cotangents in the shapes of users."""
     Z = model.inducing
-    Z = np.concatenate([Z.Z, Z.O]) if isinstance(Z, fs.InducingPair) else Z
+    Z = np.concatenate([Z.Z, Z.O]) if isinstance(Z, fs.posteriors.InducingPair) else Z
     mean, var, _ = definitions.moments(
         model.posterior, definitions.blocks(model.covariance, Z, Xs, JITTER)
     )
@@ -39,7 +39,7 @@ def defined(model, Xs, mean_bar, var_bar):
 def check(rng, posterior, **options):
     model, Xs = problem(rng, posterior, **options)
     before = Xs.copy()
-    mean, var, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
+    mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs, jitter=JITTER)
     for found, plain in zip((mean, var), fs.predict_f(model, Xs, jitter=JITTER), strict=True):
         assert found.shape == plain.shape and found.dtype == Xs.dtype
         np.testing.assert_allclose(found, plain, rtol=1e-11, atol=1e-11)
@@ -84,7 +84,7 @@ def test_odd_shapes(rng, posterior, M, N, D, P):
 @each
 def test_against_five_points_of_predictions(rng, posterior):
     model, Xs = problem(rng, posterior, covariance="matern52", mean="linear", P=2)
-    mean, var, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
+    mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs, jitter=JITTER)
     bars = rng.standard_normal(mean.shape), rng.standard_normal(var.shape)
 
     def product(Xs):
@@ -97,7 +97,7 @@ def test_against_five_points_of_predictions(rng, posterior):
 @each
 def test_adjoint_of_either_result(rng, posterior):
     model, Xs = problem(rng, posterior, mean="linear")
-    mean, var, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
+    mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs, jitter=JITTER)
     for i, y_bar in enumerate((rng.standard_normal(mean.shape), rng.standard_normal(var.shape))):
         bars = [None, None]
         bars[i] = y_bar
@@ -111,7 +111,7 @@ def test_adjoint_of_either_result(rng, posterior):
 def test_any_number_of_calls(rng, posterior, P):
     """Linear in the cotangents, in every call; changes of Xs between calls have no effect."""
     model, Xs = problem(rng, posterior, P=P)
-    mean, _, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
+    mean, _, vjp = fs.bounds.predict_f_and_vjp(model, Xs, jitter=JITTER)
     Xs[:] = np.nan
     a, b = rng.standard_normal((2, *mean.shape))
     first = vjp(a, b)
@@ -127,12 +127,12 @@ def test_any_number_of_calls(rng, posterior, P):
 @looped("P", [None, 2])
 def test_chunks_of_rows_cached_or_not(rng, monkeypatch, posterior, keep, P, tune):
     model, Xs = problem(rng, posterior, P=P, N=23, mean="linear")
-    whole = fs.predict_f_and_vjp(model, Xs)
+    whole = fs.bounds.predict_f_and_vjp(model, Xs)
     bars = rng.standard_normal((2, *whole[0].shape))
     expected = whole[2](*bars)
     monkeypatch.setattr(kernels, "chunk_numbers", lambda array: 5 * 6)
     tune(prediction_cache_numbers=keep)
-    mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
+    mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs)
     np.testing.assert_allclose((mean, var), whole[:2], rtol=1e-10, atol=1e-10)
     for _ in range(2):
         np.testing.assert_allclose(vjp(*bars), expected, rtol=1e-9, atol=1e-9)
@@ -145,7 +145,7 @@ def test_cached_residuals_are_bounded_for_any_number_of_outputs(rng, monkeypatch
     monkeypatch.setattr(LayerPass, "forward", lambda *a: runs.append(1) or plain(*a))
     for keep, due in ((numbers, 1), (numbers - 1, 2)):
         tune(prediction_cache_numbers=keep)
-        mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
+        mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs)
         vjp(mean, var)
         assert len(runs) == due
         runs.clear()
@@ -154,7 +154,7 @@ def test_cached_residuals_are_bounded_for_any_number_of_outputs(rng, monkeypatch
 def test_derivatives_of_each_row_in_two_calls(rng):
     """A prediction depends only on its own row."""
     model, Xs = problem(rng, N=3)
-    mean, var, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
+    mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs, jitter=JITTER)
     of_means = vjp(np.ones(3), None)
     for n, one in enumerate(np.eye(3)):
         alone = vjp(one, None)
@@ -174,7 +174,7 @@ def test_a_pass_begins_once(rng, monkeypatch):
     monkeypatch.setattr(
         kind, "finish", lambda *_: pytest.fail("what all rows share was not requested")
     )
-    mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
+    mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs)
     for _ in range(3):
         vjp(mean, var)
     assert len(factored) == 1
@@ -183,12 +183,12 @@ def test_a_pass_begins_once(rng, monkeypatch):
 @each
 def test_dtypes_of_the_pullback(rng, posterior):
     model, Xs = problem(rng, posterior, dtype=np.float32, mean="linear", covariance="tree")
-    mean, var, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
+    mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs, jitter=JITTER)
     bars = rng.standard_normal((2, *mean.shape))
     narrow = vjp(*bars)  # float64 cotangents of a float32 prediction
-    truth = fs.predict_f_and_vjp(fs.tree_map(np.float64, model), Xs.astype(float), jitter=JITTER)[
-        2
-    ](*bars)
+    truth = fs.bounds.predict_f_and_vjp(
+        fs.records.tree_map(np.float64, model), Xs.astype(float), jitter=JITTER
+    )[2](*bars)
     assert mean.dtype == var.dtype == narrow.dtype == np.float32 and truth.dtype == np.float64
     np.testing.assert_allclose(narrow, truth, rtol=0, atol=1e-3 * np.abs(truth).max())
 
@@ -196,8 +196,8 @@ def test_dtypes_of_the_pullback(rng, posterior):
 def test_integers_and_lists(rng):
     model, _ = problem(rng)
     Xs = np.arange(8).reshape(4, 2)
-    _, _, vjp = fs.predict_f_and_vjp(model, Xs.tolist(), jitter=JITTER)
-    _, _, same = fs.predict_f_and_vjp(model, Xs.astype(float), jitter=JITTER)
+    _, _, vjp = fs.bounds.predict_f_and_vjp(model, Xs.tolist(), jitter=JITTER)
+    _, _, same = fs.bounds.predict_f_and_vjp(model, Xs.astype(float), jitter=JITTER)
     np.testing.assert_allclose(
         vjp([1, 0, 2, 3], [0.5] * 4), same(np.array([1.0, 0, 2, 3]), np.full(4, 0.5)), rtol=1e-12
     )
@@ -207,7 +207,7 @@ def test_integers_and_lists(rng):
 def test_at_inducing_inputs(rng, posterior):
     model, Xs = problem(rng, posterior, covariance="matern12")
     Xs[:3] = model.inducing[:3]
-    mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
+    mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs)
     assert np.isfinite(vjp(mean, var)).all()
 
 
@@ -225,7 +225,7 @@ def test_at_inducing_inputs(rng, posterior):
 ])  # fmt: skip
 def test_bad_cotangents_are_named(rng, bar, P, error, said):
     model, Xs = problem(rng, P=P)
-    mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
+    mean, var, vjp = fs.bounds.predict_f_and_vjp(model, Xs)
     for i, name in enumerate(("mean_bar", "var_bar")):
         bars = [mean, var]
         bars[i] = bar
@@ -242,11 +242,11 @@ def test_bad_arguments_are_those_of_predictions(rng):
         (Xs * np.nan, "`Xs` contains nan"),
     ):
         with pytest.raises(ValueError, match=said):
-            fs.predict_f_and_vjp(model, wrong)
+            fs.bounds.predict_f_and_vjp(model, wrong)
     with pytest.raises(ValueError, match="`jitter` must be zero or positive"):
-        fs.predict_f_and_vjp(model, Xs, jitter=-1)
+        fs.bounds.predict_f_and_vjp(model, Xs, jitter=-1)
     with pytest.raises(TypeError, match="has no option `full_cov` for SVGP"):
-        fs.predict_f_and_vjp(model, Xs, full_cov=True)
+        fs.bounds.predict_f_and_vjp(model, Xs, full_cov=True)
 
 
 OTHERS = [fs.SGPR(fs.RBF(1.0, 1.0), np.ones((1, 1)), 0.1), fs.RBF(1.0, 1.0)]
@@ -259,4 +259,4 @@ def test_other_kinds_of_models_say_so(model):
         TypeError,
         match=rf"predict_f_and_vjp: `model` must be a fastsvgp.(MultiGP or )?SVGP, got {kind}",
     ):
-        fs.predict_f_and_vjp(model, np.ones((2, 1)))
+        fs.bounds.predict_f_and_vjp(model, np.ones((2, 1)))

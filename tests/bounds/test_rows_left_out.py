@@ -20,7 +20,7 @@ def problem(rng, outputs=()):
         rng.uniform(-2, 2, (M, D)),
         posterior,
         fs.Gaussian(0.3),
-        fs.LinearMean(np.ones(D), 0.1),
+        fs.means.LinearMean(np.ones(D), 0.1),
     )
     X, w = rng.uniform(-2, 2, (N, D)), rng.permutation(np.arange(N) % 3)
     w[0] = 0
@@ -34,9 +34,9 @@ def one_set(model):
 
 
 def two_sets(model):
-    return fs.OrthogonalSGPR(
+    return fs.bounds.OrthogonalSGPR(
         model.covariance,
-        fs.InducingPair(model.inducing[:4], model.inducing[4:]),
+        fs.posteriors.InducingPair(model.inducing[:4], model.inducing[4:]),
         0.3,
         mean=model.mean,
     )
@@ -44,18 +44,18 @@ def two_sets(model):
 
 def deep(model):
     return fs.DeepGP(
-        (fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
+        (fs.layers.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
     )
 
 
 CALLS = {
     "elbo": lambda model, *data, **w: fs.elbo(model, *data, **w),
     "elbo_and_grad": lambda model, *data, **w: fs.elbo_and_grad(model, *data, **w),
-    "data_term_and_grad": lambda model, *data, **w: fs.data_term_and_grad(model, *data, **w),
+    "data_term_and_grad": lambda model, *data, **w: fs.bounds.data_term_and_grad(model, *data, **w),
     "natural_step": (
         lambda model, *data, **w: fs.natural_step(model, *data, step_size=0.4, **w)[0].posterior
     ),
-    "natural_step_and_grad": lambda model, *data, **w: fs.natural_step_and_grad(
+    "natural_step_and_grad": lambda model, *data, **w: fs.optim.natural_step_and_grad(
         model, *data, step_size=0.4, **w
     )[2:],
     "collapsed": lambda model, *data, **w: fs.collapsed_bound_and_grad(one_set(model), *data, **w),
@@ -63,7 +63,9 @@ CALLS = {
         two_sets(model), *data, **w
     ),
     "optimal": lambda model, *data, **w: fs.optimal_svgp(one_set(model), *data, **w),
-    "tighter": lambda model, *data, **w: fs.tighter_bound_and_grad(one_set(model), *data, **w),
+    "tighter": lambda model, *data, **w: fs.bounds.tighter_bound_and_grad(
+        one_set(model), *data, **w
+    ),
     "deep": lambda model, *data, **w: fs.elbo_and_grad(deep(model), *data, **w),
     "deep natural_step": lambda model, *data, **w: fs.natural_step(
         deep(model), *data, step_size=0.4, **w
@@ -88,7 +90,7 @@ def numbers(found):
         return [number for part in found for number in numbers(part)]
     if not hasattr(found, "_record_fields"):
         return [found]
-    return [value for _, _, value in fs.leaves(found) if value is not None]
+    return [value for _, _, value in fs.records.leaves(found) if value is not None]
 
 
 @pytest.mark.parametrize("outputs", [(), (2,)])

@@ -8,9 +8,11 @@ from support.weight_problems import BASES
 
 import fastsvgp as fs
 
-LIKELIHOODS = [fs.Gaussian(variance=0.2), fs.BernoulliLogit()]
+LIKELIHOODS = [fs.Gaussian(variance=0.2), fs.likelihoods.BernoulliLogit()]
 each_likelihood = each_of(LIKELIHOODS)
-UNITS = fs.BasisSample(np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3)
+UNITS = fs.qsgp.BasisSample(
+    np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3
+)
 each_sample = pytest.mark.parametrize(
     "columns", [None, np.array([1, 0, 2, 1])], ids=["reduced", "paper"]
 )
@@ -18,7 +20,7 @@ each_sample = pytest.mark.parametrize(
 
 def own_features(model, X, sample):
     """Return ``(Phi_i, Phi_j, precision, the sample by functions)`` of one of our bases."""
-    basis, width = model.basis, 2 if isinstance(model.basis, fs.RandomFourier) else 1
+    basis, width = model.basis, 2 if isinstance(model.basis, fs.qsgp.RandomFourier) else 1
     i, j = (None if units is None else basis.functions(units) for units in (sample.i, sample.j))
     each = {"weight_i": np.repeat(sample.weight_i, width), "weight_j": sample.weight_j}
     phi = basis.features(X)
@@ -43,11 +45,11 @@ def test_features_of_our_bases_give_what_they_give(rng, name, k, likelihood, col
         else rng.uniform(0.5, 1.5, len(Y))
     )
     Phi_i, Phi_j, s, named = own_features(model, X, sample)
-    value, bars, info = fs.sampled_bound_and_grad_from_features(
+    value, bars, info = fs.qsgp.sampled_bound_and_grad_from_features(
         Phi_i, Phi_j, model.posterior, likelihood, Y, named, precision=s, num_data=20, tangent=t
     )
     wrt = ("posterior", "likelihood", *(("basis.precision",) if name == "relevance" else ()))
-    expected, grad, truth = fs.sampled_bound_and_grad(
+    expected, grad, truth = fs.qsgp.sampled_bound_and_grad(
         model, X, Y, sample, num_data=20, jitter=0.0, tangent=t, wrt=wrt
     )
     np.testing.assert_allclose(value, expected, rtol=1e-10)
@@ -81,8 +83,8 @@ def test_bars_by_differences(rng, dense, likelihood, columns):
     def at(*arrays):
         Phi_i, Phi_j, mean, columns, diagonal, *rest = arrays
         noise = fs.Gaussian(rest.pop()) if likelihood is LIKELIHOODS[0] else likelihood
-        posterior = fs.ChevronWeights(mean, columns, diagonal)
-        return fs.sampled_bound_and_grad_from_features(
+        posterior = fs.qsgp.ChevronWeights(mean, columns, diagonal)
+        return fs.qsgp.sampled_bound_and_grad_from_features(
             Phi_i,
             Phi_j,
             posterior,
@@ -120,15 +122,15 @@ def test_bars_by_differences(rng, dense, likelihood, columns):
 
 
 def test_one_sample_is_enough_for_other_likelihoods(rng):
-    model, X, Y = problem(rng, "relevance", 0, fs.BernoulliLogit())
+    model, X, Y = problem(rng, "relevance", 0, fs.likelihoods.BernoulliLogit())
     Phi_i, _, s, sample = own_features(
-        model, X, fs.BasisSample(np.array([2, 0]), weight_i=np.array([1.5, 1.4]))
+        model, X, fs.qsgp.BasisSample(np.array([2, 0]), weight_i=np.array([1.5, 1.4]))
     )
     q = model.posterior
-    value, bars, _ = fs.sampled_bound_and_grad_from_features(
+    value, bars, _ = fs.qsgp.sampled_bound_and_grad_from_features(
         Phi_i, None, q, model.likelihood, Y, sample, precision=s
     )
-    expected, _, _ = fs.sampled_bound_and_grad(model, X, Y, sample, tangent=1.0)
+    expected, _, _ = fs.qsgp.sampled_bound_and_grad(model, X, Y, sample, tangent=1.0)
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     assert bars[1] is None and bars[0].shape == Phi_i.shape and list(bars[2].rows) == [0, 2]
 
@@ -138,17 +140,17 @@ def test_float32_and_what_is_not_named(rng, dense):
     """NaN of a function outside the sample is not read."""
     m, i, j = 5, np.array([1, 3]), np.array([3, 0, 1])
     phi, Y = rng.standard_normal((4, m)), rng.standard_normal(4)
-    q = fs.ChevronWeights(rng.standard_normal(m), np.zeros((m, 0)), rng.uniform(0.5, 1, m))
+    q = fs.qsgp.ChevronWeights(rng.standard_normal(m), np.zeros((m, 0)), rng.uniform(0.5, 1, m))
     s = np.eye(m) + 0.1 if dense else rng.uniform(0.5, 1, m)
     q.mean[[2, 4]], q.diagonal[[2, 4]], s[[2, 4]] = np.nan, np.nan, np.nan
-    sample, noise = fs.BasisSample(i, j), fs.Gaussian(0.3)
-    value, bars, _ = fs.sampled_bound_and_grad_from_features(
+    sample, noise = fs.qsgp.BasisSample(i, j), fs.Gaussian(0.3)
+    value, bars, _ = fs.qsgp.sampled_bound_and_grad_from_features(
         phi[:, i], phi[:, j], q, noise, Y, sample, precision=s
     )
     assert np.isfinite(value) and all(np.isfinite(bar).all() for bar in bars[:2])
     single = [np.float32(a) for a in (phi[:, i], phi[:, j], Y, s)]
-    q = fs.tree_map(np.float32, q)
-    found, others, info = fs.sampled_bound_and_grad_from_features(
+    q = fs.records.tree_map(np.float32, q)
+    found, others, info = fs.qsgp.sampled_bound_and_grad_from_features(
         *single[:2], q, noise, single[2], sample, precision=single[3]
     )
     np.testing.assert_allclose(found, value, rtol=1e-4)
@@ -168,7 +170,7 @@ def test_bad_input(rng):
         sample=sample,
         precision=s,
     )
-    holed, logit = Phi_i.copy(), fs.BernoulliLogit()
+    holed, logit = Phi_i.copy(), fs.likelihoods.BernoulliLogit()
     holed[0, 1] = np.nan
     asymmetric = np.eye(3)
     asymmetric[2, 1] = np.inf
@@ -192,7 +194,7 @@ def test_bad_input(rng):
         ({"precision": asymmetric}, ValueError, "`precision` contains inf"),
         ({"precision": -np.eye(3)}, ValueError, "`precision` must be positive"),
         ({"precision": s.astype(np.float32)}, TypeError, "`precision` is float32"),
-        ({"posterior": model}, TypeError, "`posterior` must be a fastsvgp.ChevronWeights"),
+        ({"posterior": model}, TypeError, "`posterior` must be a fastsvgp.qsgp.ChevronWeights"),
         (
             {"posterior": fs.replace(model.posterior, mean=None)},
             TypeError,
@@ -210,8 +212,8 @@ def test_bad_input(rng):
             ValueError,
             "`sample.i` names 3, but the basis has 3 units",
         ),
-        ({"sample": (0, 1)}, TypeError, "`sample` must be a fastsvgp.BasisSample"),
+        ({"sample": (0, 1)}, TypeError, "`sample` must be a fastsvgp.qsgp.BasisSample"),
         ({"num_data": 3}, ValueError, "`num_data` is 3"),
     ):
         with pytest.raises(error, match=said):
-            fs.sampled_bound_and_grad_from_features(**(good | bad))
+            fs.qsgp.sampled_bound_and_grad_from_features(**(good | bad))

@@ -17,10 +17,10 @@ SHAPES = [(1, 1, None), (5, 30, None), (6, 4, None), (4, 20, 3), (3, 9, 1), (30,
 def problem(rng, M=5, N=30, P=None, likelihood=None, mean=None):
     batch = () if P is None else (P,)
     X, Y = rng.uniform(-2, 2, (N, 2)), rng.standard_normal((N, *batch))
-    sites = fs.Sites(rng.standard_normal((*batch, N)), rng.uniform(0.1, 2.0, (*batch, N)))
+    sites = fs.sites.Sites(rng.standard_normal((*batch, N)), rng.uniform(0.1, 2.0, (*batch, N)))
     covariance = fs.Matern52(1.1, np.array([0.9, 1.3])) + fs.Linear(0.2)
     return (
-        fs.SiteSVGP(
+        fs.sites.SiteSVGP(
             covariance,
             rng.uniform(-2, 2, (M, 2)),
             sites,
@@ -38,7 +38,7 @@ def as_tied(model, X):
     weights = solve(b.Kuu, b.Kuf)
     first, second = model.sites.lambda1, model.sites.lambda2
     lambda2 = np.einsum("mn,...n,kn->...mk", weights, second, weights)
-    q = fs.AbsorbedDualSites(np.einsum("mn,...n->...m", weights, first), lambda2)
+    q = fs.posteriors.AbsorbedDualSites(np.einsum("mn,...n->...m", weights, first), lambda2)
     return fs.SVGP(model.covariance, model.inducing, q, model.likelihood, model.mean)
 
 
@@ -46,9 +46,9 @@ def as_tied(model, X):
 @pytest.mark.parametrize("M, N, P", SHAPES)
 def test_the_bound_and_its_gradient_by_definition(rng, tune, M, N, P, run):
     tune(site_run_numbers=run * M)
-    model, X, Y = problem(rng, M, N, P, mean=None if P else fs.LinearMean(np.ones(2), 0.3))
-    value, grad = fs.site_bound_and_grad(model, X, Y, jitter=JITTER)
-    assert fs.site_bound(model, X, Y, jitter=JITTER) == pytest.approx(value, rel=1e-12, abs=1e-12)
+    model, X, Y = problem(rng, M, N, P, mean=None if P else fs.means.LinearMean(np.ones(2), 0.3))
+    value, grad = fs.sites.bound_and_grad(model, X, Y, jitter=JITTER)
+    assert fs.sites.bound(model, X, Y, jitter=JITTER) == pytest.approx(value, rel=1e-12, abs=1e-12)
 
     def definition(m):
         return definitions.elbo(as_tied(m, X), X, Y, 1.0, JITTER)
@@ -73,9 +73,11 @@ def log_Z_by_definition(Q, first, second):
 
 @pytest.mark.parametrize("signs", ["positive", "some negative", "some zero", "all negative"])
 @pytest.mark.parametrize(
-    "P, mean", [(None, None), (3, None), (None, fs.ConstantMean(0.4))], ids=["one", "three", "mean"]
+    "P, mean",
+    [(None, None), (3, None), (None, fs.means.ConstantMean(0.4))],
+    ids=["one", "three", "mean"],
 )
-@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [fs.sites.SiteSVGP, fs.sites.VGP], ids=lambda kind: kind.__name__)
 def test_each_of_the_two_terms_by_definition(rng, kind, P, mean, signs):
     """For sites of any sign: their exact evidence, and the remainder of the bound."""
     model, X, Y = problem(rng, 5, 20, P, mean=mean)
@@ -83,47 +85,49 @@ def test_each_of_the_two_terms_by_definition(rng, kind, P, mean, signs):
     if signs != "positive":
         at = slice(None) if signs == "all negative" else np.s_[..., ::3]
         second[at] *= 0.0 if signs == "some zero" else -0.1 / 20  # no eigenvalue is above 2.7 N
-    model = fs.replace(model, sites=fs.Sites(first, second))
+    model = fs.replace(model, sites=fs.sites.Sites(first, second))
     Q = model.covariance.Kff(X)
-    if kind is fs.SiteSVGP:
+    if kind is fs.sites.SiteSVGP:
         blocks = model.covariance.blocks(model.inducing, X)
         Q = blocks.Kuf.T @ np.linalg.solve(blocks.Kuu + JITTER * np.eye(5), blocks.Kuf)
     else:
-        model = fs.VGP(model.covariance, model.sites, model.likelihood, model.mean)
+        model = fs.sites.VGP(model.covariance, model.sites, model.likelihood, model.mean)
     truth = sum(
         log_Z_by_definition(Q, *one)
         for one in zip(first.reshape(-1, 20), second.reshape(-1, 20), strict=True)
     )
-    log_Z, c = fs.site_bound_terms(model, X, Y, jitter=JITTER)
+    log_Z, c = fs.sites.bound_terms(model, X, Y, jitter=JITTER)
     assert log_Z == pytest.approx(truth, rel=1e-9, abs=1e-9)
-    assert c == pytest.approx(fs.site_bound(model, X, Y, jitter=JITTER) - truth, rel=1e-9, abs=1e-8)
+    assert c == pytest.approx(
+        fs.sites.bound(model, X, Y, jitter=JITTER) - truth, rel=1e-9, abs=1e-8
+    )
 
 
 @pytest.mark.parametrize(
     "to",
-    [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal],
+    [fs.posteriors.AbsorbedDualSites, fs.posteriors.DualSites, fs.Whitened, fs.Marginal],
     ids=lambda kind: kind.__name__,
 )
 @pytest.mark.parametrize("P", [None, 2])
 def test_tied_has_the_same_q(rng, to, P):
     model, X, Y = problem(rng, P=P)
-    svgp = fs.tied(model, X, to=to, jitter=JITTER)
+    svgp = fs.sites.tie_sites(model, X, to=to, jitter=JITTER)
     assert type(svgp.posterior) is to
     assert fs.elbo(svgp, X, Y, jitter=JITTER) == pytest.approx(
-        fs.site_bound(model, X, Y, jitter=JITTER), rel=1e-9
+        fs.sites.bound(model, X, Y, jitter=JITTER), rel=1e-9
     )
 
 
 def test_with_gaussian_noise_the_bound_is_the_collapsed_bound(rng):
     """After one unit step from any start, in value and gradient, for any hyperparameters."""
-    model, X, Y = problem(rng, likelihood=fs.Gaussian(0.3), mean=fs.ConstantMean(0.4))
+    model, X, Y = problem(rng, likelihood=fs.Gaussian(0.3), mean=fs.means.ConstantMean(0.4))
     best, info = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
-    assert info.value == pytest.approx(fs.site_bound(model, X, Y, jitter=JITTER), rel=1e-10)
+    assert info.value == pytest.approx(fs.sites.bound(model, X, Y, jitter=JITTER), rel=1e-10)
     np.testing.assert_allclose(best.sites.lambda1, (Y - 0.4) / 0.3, rtol=1e-10, atol=1e-10)
     for variance in (1.1, 0.3, 4.0):
-        moved = fs.replace_at(best, "covariance.parts.0.variance", variance)
+        moved = fs.records.replace_at(best, "covariance.parts.0.variance", variance)
         sgpr = fs.SGPR(moved.covariance, moved.inducing, 0.3, moved.mean)
-        value, grad = fs.site_bound_and_grad(moved, X, Y, jitter=JITTER)
+        value, grad = fs.sites.bound_and_grad(moved, X, Y, jitter=JITTER)
         collapsed, truth = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
         assert value == pytest.approx(collapsed, rel=1e-10)
         np.testing.assert_allclose(grad.inducing, truth.inducing, rtol=1e-8, atol=1e-9)
@@ -134,34 +138,34 @@ def test_with_gaussian_noise_the_bound_is_the_collapsed_bound(rng):
 
 @pytest.mark.parametrize("P", [None, 2])
 def test_a_step_of_all_sites_is_that_of_tied_ones(rng, P):
-    model, X, Y = problem(rng, P=P, mean=None if P else fs.ConstantMean(0.4))
+    model, X, Y = problem(rng, P=P, mean=None if P else fs.means.ConstantMean(0.4))
     stepped, info = fs.natural_step(model, X, Y, step_size=0.3, jitter=JITTER)
     other, theirs = fs.natural_step(
-        fs.tied(model, X, jitter=JITTER), X, Y, step_size=0.3, jitter=JITTER
+        fs.sites.tie_sites(model, X, jitter=JITTER), X, Y, step_size=0.3, jitter=JITTER
     )
     assert info.value == pytest.approx(theirs.value, rel=1e-10) and info[1:] == theirs[1:]
-    ours = fs.tied(stepped, X, jitter=JITTER).posterior
+    ours = fs.sites.tie_sites(stepped, X, jitter=JITTER).posterior
     np.testing.assert_allclose(ours.lambda1, other.posterior.lambda1, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(ours.lambda2, other.posterior.lambda2, rtol=1e-8, atol=1e-9)
 
 
 def test_steps_of_some_rows_reach_the_same_end(rng):
     """Other sites do not change: minibatches without noise."""
-    model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
+    model, X, Y = problem(rng, likelihood=fs.likelihoods.BernoulliLogit())
     Y = (Y > 0) * 1.0
     rows = np.array([3, 1, 7])
     some, _ = fs.natural_step(model, X, Y, rows=rows, step_size=0.5, jitter=JITTER)
     others = np.setdiff1d(np.arange(30), rows)
     np.testing.assert_array_equal(some.sites.lambda1[others], model.sites.lambda1[others])
     assert (some.sites.lambda2[rows] != model.sites.lambda2[rows]).all()
-    whole = batched = fs.replace(model, sites=fs.Sites(np.zeros(30), np.zeros(30)))
+    whole = batched = fs.replace(model, sites=fs.sites.Sites(np.zeros(30), np.zeros(30)))
     for step in range(60):
         whole, info = fs.natural_step(whole, X, Y, step_size=0.5, jitter=JITTER, monotone=True)
         batched, _ = fs.natural_step(
             batched, X, Y, rows=np.arange(step % 6, 30, 6), step_size=0.9, jitter=JITTER
         )
-    assert fs.site_bound(batched, X, Y, jitter=JITTER) == pytest.approx(
-        fs.site_bound(whole, X, Y, jitter=JITTER), abs=1e-4
+    assert fs.sites.bound(batched, X, Y, jitter=JITTER) == pytest.approx(
+        fs.sites.bound(whole, X, Y, jitter=JITTER), abs=1e-4
     )
 
 
@@ -174,8 +178,8 @@ def test_rounding_of_strong_sites_is_removed_each_epoch(rng, monkeypatch, P):
         "layer_of_sites",
         lambda *given, of=site_pass.layer_of_sites: made.append(1) or of(*given),
     )
-    model, X, Y = problem(rng, P=P, likelihood=fs.BernoulliLogit())
-    strong = fs.Sites(1e12 * model.sites.lambda1, np.full_like(model.sites.lambda2, 1e12))
+    model, X, Y = problem(rng, P=P, likelihood=fs.likelihoods.BernoulliLogit())
+    strong = fs.sites.Sites(1e12 * model.sites.lambda1, np.full_like(model.sites.lambda2, 1e12))
     walk, Y, off = (
         SiteWalk("natural_step", fs.replace(model, sites=strong), X, (Y > 0) * 1.0, JITTER, None),
         (Y > 0) * 1.0,
@@ -193,57 +197,63 @@ def test_rounding_of_strong_sites_is_removed_each_epoch(rng, monkeypatch, P):
 
 def test_steps_that_would_leave_the_cone_are_halved(rng):
     model, X, Y = problem(rng, likelihood=fs.StudentT(0.02, df=2.0))
-    zeros = fs.replace(model, sites=fs.Sites(np.zeros(30), np.zeros(30)))
+    zeros = fs.replace(model, sites=fs.sites.Sites(np.zeros(30), np.zeros(30)))
     stepped, info = fs.natural_step(zeros, X, 3 * Y, step_size=1.0, monotone=True)
-    assert info.negative > 0 and fs.site_bound(stepped, X, 3 * Y) >= info.value
+    assert info.negative > 0 and fs.sites.bound(stepped, X, 3 * Y) >= info.value
     with pytest.raises(ValueError, match="`sites.lambda2` holds no valid sites: with them"):
-        fs.site_bound(fs.replace(model, sites=fs.Sites(np.zeros(30), np.full(30, -1e3))), X, Y)
+        fs.sites.bound(
+            fs.replace(model, sites=fs.sites.Sites(np.zeros(30), np.full(30, -1e3))), X, Y
+        )
 
 
 def test_wrt_files_flat_vectors_and_float32(rng, tmp_path):
     model, X, Y = problem(rng)
-    _, whole = fs.site_bound_and_grad(model, X, Y)
+    _, whole = fs.sites.bound_and_grad(model, X, Y)
     for wrt in (
         ("covariance",),
         ("inducing", "likelihood.scale"),
         ("sites.lambda2",),
         ("likelihood",),
     ):
-        _, grad = fs.site_bound_and_grad(model, X, Y, wrt=wrt)
+        _, grad = fs.sites.bound_and_grad(model, X, Y, wrt=wrt)
         assert_restricted(grad, whole, wrt, rtol=1e-9, atol=1e-11)
     fs.save(tmp_path / "m.npz", model)
-    assert fs.site_bound(fs.load(tmp_path / "m.npz"), X, Y) == fs.site_bound(model, X, Y)
+    assert fs.sites.bound(fs.load(tmp_path / "m.npz"), X, Y) == fs.sites.bound(model, X, Y)
     vector, unravel = fs.ravel(model, fixed="sites")
-    assert fs.site_bound(unravel(vector), X, Y) == pytest.approx(
-        fs.site_bound(model, X, Y), rel=1e-12
+    assert fs.sites.bound(unravel(vector), X, Y) == pytest.approx(
+        fs.sites.bound(model, X, Y), rel=1e-12
     )
-    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
-    value, grad = fs.site_bound_and_grad(narrow, X.astype(np.float32), Y.astype(np.float32))
-    assert {bar.dtype for _, _, bar in fs.leaves(grad)} == {np.dtype(np.float32)}
-    assert value == pytest.approx(fs.site_bound(model, X, Y, jitter=1e-4), rel=1e-3)
+    narrow = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    value, grad = fs.sites.bound_and_grad(narrow, X.astype(np.float32), Y.astype(np.float32))
+    assert {bar.dtype for _, _, bar in fs.records.leaves(grad)} == {np.dtype(np.float32)}
+    assert value == pytest.approx(fs.sites.bound(model, X, Y, jitter=1e-4), rel=1e-3)
 
 
 def test_bad_input(rng):
     model, X, Y = problem(rng)
     for change, error, message in (
         (
-            fs.Sites(np.zeros(29), np.zeros(29)),
+            fs.sites.Sites(np.zeros(29), np.zeros(29)),
             ValueError,
             r"`sites` has lambda1 \(29,\) and .*, and `X` has 30 rows",
         ),
         (
-            fs.Sites(np.zeros(30), np.zeros((2, 30))),
+            fs.sites.Sites(np.zeros(30), np.zeros((2, 30))),
             ValueError,
             r"`sites` has lambda1 \(30,\) and lambda2 \(2, 30\)",
         ),
-        (fs.Sites(np.full(30, np.nan), np.zeros(30)), ValueError, "`sites.lambda1` contains nan"),
+        (
+            fs.sites.Sites(np.full(30, np.nan), np.zeros(30)),
+            ValueError,
+            "`sites.lambda1` contains nan",
+        ),
         (
             np.zeros(30),
             TypeError,
-            r"`sites` of the model must be a fastsvgp.Sites\(lambda1, lambda2\), got ndarray",
+            r"`sites` of the model must be a fastsvgp.sites.Sites\(lambda1, lambda2\), got ndarray",
         ),
     ):
-        for call in (fs.site_bound, fs.site_bound_and_grad, fs.natural_step):
+        for call in (fs.sites.bound, fs.sites.bound_and_grad, fs.natural_step):
             with pytest.raises(error, match=message):
                 call(fs.replace(model, sites=change), X, Y)
     for call, error, message in (
@@ -263,7 +273,7 @@ def test_bad_input(rng):
             "fit: `model` must be .*, got SiteSVGP: em trains it",
         ),
         (
-            lambda: fs.tied(model, X, to=fs.Relaxed),
+            lambda: fs.sites.tie_sites(model, X, to=fs.posteriors.Relaxed),
             TypeError,
             "tied: `to` must be Whitened, .*, got Relaxed",
         ),
@@ -288,17 +298,17 @@ def test_bad_input(rng):
             "leave `rows` out",
         ),
         (
-            lambda: fs.natural_step(fs.tied(model, X), X, Y, rows=[1]),
+            lambda: fs.natural_step(fs.sites.tie_sites(model, X), X, Y, rows=[1]),
             TypeError,
             "natural_step has no option `rows` for SVGP",
         ),
         (
-            lambda: fs.site_bound(fs.tied(model, X), X, Y),
+            lambda: fs.sites.bound(fs.sites.tie_sites(model, X), X, Y),
             TypeError,
-            "site_bound: `model` must be .*SiteSVGP or VGP, got SVGP",
+            "bound: `model` must be .*SiteSVGP or VGP, got SVGP",
         ),
         (
-            lambda: fs.site_bound(model, X, Y[:-1]),
+            lambda: fs.sites.bound(model, X, Y[:-1]),
             ValueError,
             "`Y` must have one row for each of the 30 rows of `X`",
         ),

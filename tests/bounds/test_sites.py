@@ -10,7 +10,7 @@ import fastsvgp as fs
 
 M, N, D = 6, 30, 2
 FROM = ["whitened", "marginal", "absorbed-sites", "dual-sites", "likelihood", "likelihood-plain"]
-TO = [fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites]
+TO = [fs.Whitened, fs.Marginal, fs.posteriors.AbsorbedDualSites, fs.posteriors.DualSites]
 
 
 def problem(rng, name="whitened", P=None, likelihood=None, mean=None):
@@ -26,7 +26,7 @@ def problem(rng, name="whitened", P=None, likelihood=None, mean=None):
 @pytest.mark.parametrize("name", FROM)
 def test_the_same_q_in_other_parameters(rng, name, kind, P):
     model, X, Y = problem(rng, name, P)
-    same = fs.convert(model, kind, jitter=JITTER)
+    same = fs.posteriors.convert(model, kind, jitter=JITTER)
     assert type(same.posterior) is kind
     A = model.covariance.Kuu(model.inducing) + JITTER * np.eye(M)
     for ours, truth in zip(
@@ -38,8 +38,8 @@ def test_the_same_q_in_other_parameters(rng, name, kind, P):
         lambda m: fs.predict_f(m, X, full_cov=True, jitter=JITTER)[1],
     ):
         np.testing.assert_allclose(f(same), f(model), rtol=1e-8, atol=1e-8)
-    again = fs.convert(same, fs.Whitened, jitter=JITTER).posterior
-    truth = fs.convert(model, fs.Whitened, jitter=JITTER).posterior
+    again = fs.posteriors.convert(same, fs.Whitened, jitter=JITTER).posterior
+    truth = fs.posteriors.convert(model, fs.Whitened, jitter=JITTER).posterior
     np.testing.assert_allclose(again.scale_tril, truth.scale_tril, rtol=1e-8, atol=1e-9)
 
 
@@ -48,13 +48,13 @@ def test_other_posteriors_are_not_converted(rng):
     with pytest.raises(
         TypeError, match="convert: `kind` must be Whitened, .* or DualSites, got Relaxed"
     ):
-        fs.convert(model, fs.Relaxed)
+        fs.posteriors.convert(model, fs.posteriors.Relaxed)
     with pytest.raises(TypeError, match="convert: `kind` must be .*, got Whitened"):
-        fs.convert(model, model.posterior)
-    relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
+        fs.posteriors.convert(model, model.posterior)
+    relaxed = fs.replace(model, posterior=fs.posteriors.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
     with pytest.raises(TypeError, match="convert: a Relaxed posterior cannot be converted"):
-        fs.convert(relaxed, fs.Whitened)
-    for call in (fs.convert, fs.dual_parameters, fs.leave_one_out):
+        fs.posteriors.convert(relaxed, fs.Whitened)
+    for call in (fs.posteriors.convert, fs.sites.dual_parameters, fs.sites.leave_one_out):
         with pytest.raises(
             TypeError, match=f"{call.__name__}: `model` must be a fastsvgp.SVGP, got SGPR"
         ):
@@ -63,36 +63,40 @@ def test_other_posteriors_are_not_converted(rng):
         TypeError,
         match="leave_one_out: the sites do not determine the covariance of a Relaxed posterior",
     ):
-        fs.leave_one_out(relaxed, X, Y)
+        fs.sites.leave_one_out(relaxed, X, Y)
 
 
 @pytest.mark.parametrize("P", [None, 2])
 @pytest.mark.parametrize("name", list(EVERY))
 def test_sites_of_gaussian_data_are_the_data(rng, name, P):
     """For any posterior: lambda1 = (y - mean function) / noise, lambda2 = 1 / noise."""
-    model, X, Y = problem(rng, "whitened", P, mean=fs.ConstantMean(0.7))
+    model, X, Y = problem(rng, "whitened", P, mean=fs.means.ConstantMean(0.7))
     if name in ("WhitenedOrthogonal", "Orthogonal", "Decoupled", "DecoupledWeights"):
-        model = fs.replace(model, inducing=fs.InducingPair(model.inducing[:4], model.inducing[4:]))
+        model = fs.replace(
+            model, inducing=fs.posteriors.InducingPair(model.inducing[:4], model.inducing[4:])
+        )
     A = model.covariance.Kuu(model.inducing) + JITTER * np.eye(M)
     model = fs.replace(model, posterior=EVERY[name].make(rng, A, () if P is None else (P,)))
-    sites = fs.dual_parameters(model, X, Y, jitter=JITTER)
+    sites = fs.sites.dual_parameters(model, X, Y, jitter=JITTER)
     np.testing.assert_allclose(sites.lambda1, (Y.T - 0.7) / 0.3, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(sites.lambda2, np.full(Y.T.shape, 1 / 0.3), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
     "likelihood",
-    [fs.BernoulliLogit(), fs.Poisson(), fs.StudentT(0.3, df=4.0)],
+    [fs.likelihoods.BernoulliLogit(), fs.Poisson(), fs.StudentT(0.3, df=4.0)],
     ids=lambda v: type(v).__name__,
 )
 def test_the_optimum_is_the_prior_times_the_sites(rng, likelihood):
     model, X, Y = problem(rng, "absorbed-sites", likelihood=likelihood)
     targets = {"Poisson": np.abs(np.round(Y)), "BernoulliLogit": (Y > 0) * 1.0}
     Y = targets.get(type(likelihood).__name__, Y)
-    model = fs.replace(model, posterior=fs.AbsorbedDualSites(np.zeros(M), np.zeros((M, M))))
+    model = fs.replace(
+        model, posterior=fs.posteriors.AbsorbedDualSites(np.zeros(M), np.zeros((M, M)))
+    )
     for _ in range(200):
         model, _ = fs.natural_step(model, X, Y, step_size=0.3, jitter=JITTER)
-    sites = fs.dual_parameters(model, X, Y, jitter=JITTER)
+    sites = fs.sites.dual_parameters(model, X, Y, jitter=JITTER)
     A = model.covariance.Kuu(model.inducing) + JITTER * np.eye(M)
     weights = np.linalg.solve(A, model.covariance.Kuf(model.inducing, X))
     np.testing.assert_allclose(
@@ -105,13 +109,17 @@ def test_the_optimum_is_the_prior_times_the_sites(rng, likelihood):
 
 @pytest.mark.parametrize("kind", TO, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize(
-    "P, mean", [(None, None), (2, None), (None, fs.ConstantMean(0.7))], ids=["one", "two", "mean"]
+    "P, mean",
+    [(None, None), (2, None), (None, fs.means.ConstantMean(0.7))],
+    ids=["one", "two", "mean"],
 )
 def test_left_out_data_of_gaussian_noise_are_exact(rng, kind, P, mean):
     """Against the optimal q(u) of the other data, same inducing inputs and parameters."""
     model, X, Y = problem(rng, "whitened", P, mean=mean)
     best, _ = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
-    found = fs.leave_one_out(fs.convert(best, kind, jitter=JITTER), X, Y, jitter=JITTER)
+    found = fs.sites.leave_one_out(
+        fs.posteriors.convert(best, kind, jitter=JITTER), X, Y, jitter=JITTER
+    )
     assert found.shape == (N,)
     for i in (0, 7, N - 1):
         others = np.arange(N) != i
@@ -121,16 +129,18 @@ def test_left_out_data_of_gaussian_noise_are_exact(rng, kind, P, mean):
 
 
 def test_left_out_data_of_classes_are_near_refitting(rng):
-    model, X, Y = problem(rng, "absorbed-sites", likelihood=fs.BernoulliLogit())
+    model, X, Y = problem(rng, "absorbed-sites", likelihood=fs.likelihoods.BernoulliLogit())
     Y = (Y + X[:, 0] > 0) * 1.0
 
     def fitted(X, Y):
-        found = fs.replace(model, posterior=fs.AbsorbedDualSites(np.zeros(M), np.zeros((M, M))))
+        found = fs.replace(
+            model, posterior=fs.posteriors.AbsorbedDualSites(np.zeros(M), np.zeros((M, M)))
+        )
         for _ in range(60):
             found, _ = fs.natural_step(found, X, Y, step_size=0.5, jitter=JITTER)
         return found
 
-    found, truth = fs.leave_one_out(fitted(X, Y), X, Y, jitter=JITTER), np.empty(N)
+    found, truth = fs.sites.leave_one_out(fitted(X, Y), X, Y, jitter=JITTER), np.empty(N)
     for i in range(N):
         others = np.arange(N) != i
         truth[i] = fs.predict_log_density(
@@ -147,4 +157,4 @@ def test_a_site_stronger_than_q_is_refused(rng):
         ValueError,
         match="leave_one_out: without datum 0 its marginal would have no positive variance",
     ):
-        fs.leave_one_out(fs.replace_at(tight, "likelihood.variance", 1e-6), X, Y)
+        fs.sites.leave_one_out(fs.records.replace_at(tight, "likelihood.variance", 1e-6), X, Y)

@@ -9,12 +9,12 @@ from support.gp_problems import lower_factor
 from support.rank_problems import on_ranks
 
 import fastsvgp as fs
-from fastsvgp import kernels
+from fastsvgp import covariances, kernels, means
 from fastsvgp.bounds import small_step
 from fastsvgp.bounds.relay import Batch
 from fastsvgp.kernels.cpu import small_whitened
 from fastsvgp.kernels.cpu.small_whitened import step
-from fastsvgp.records import leaves
+from fastsvgp.records import leaves, replace_at
 
 COVARIANCES = (fs.RBF, fs.Matern12, fs.Matern32, fs.Matern52)
 TOLERANCE = {"float64": 1e-13, "float32": 2e-5}
@@ -125,13 +125,13 @@ def test_a_bound_of_many_inducing_inputs_is_as_accurate_as_a_pass(rng, sums):
 
 @each_dtype
 @pytest.mark.parametrize("step_size", [0.3, 1.0, 3.0])
-@pytest.mark.parametrize("function", [fs.natural_step, fs.natural_step_and_grad])
+@pytest.mark.parametrize("function", [fs.natural_step, fs.optim.natural_step_and_grad])
 def test_natural_steps(rng, monkeypatch, sums, function, step_size, dtype):
     """A step of 3 from a narrow posterior is halved until the precision is positive definite."""
     model, X, Y = problem(rng, N=30, dtype=dtype)
     L = model.posterior.scale_tril * (0.01 if step_size > 1 else 1)
     filled = np.triu(np.full((6, 6), 1e3, dtype), 1)  # never read
-    model = fs.replace_at(model, "posterior.scale_tril", L + filled)
+    model = replace_at(model, "posterior.scale_tril", L + filled)
     options = dict(step_size=step_size, num_data=40, jitter=1e-3)
     assert_equal_natural_steps(lambda: function(model, X, Y, **options), monkeypatch, dtype)
     assert sums == [True]
@@ -195,7 +195,7 @@ def test_a_size_that_lowers_the_bound_is_halved(rng, monkeypatch, sums):
 
 
 @pytest.mark.parametrize("clamped", [False, True])
-@pytest.mark.parametrize("function", [fs.natural_step, fs.natural_step_and_grad])
+@pytest.mark.parametrize("function", [fs.natural_step, fs.optim.natural_step_and_grad])
 def test_ranks_reach_one_posterior(rng, monkeypatch, sums, function, clamped):
     """The limit lies between the numbers of rows, or the variance of one rank is at its floor."""
     M, N = 6, 21
@@ -219,10 +219,10 @@ def test_ranks_reach_one_posterior(rng, monkeypatch, sums, function, clamped):
         np.testing.assert_allclose(getattr(one.posterior, name), due, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("function", [fs.elbo, fs.natural_step, fs.natural_step_and_grad])
+@pytest.mark.parametrize("function", [fs.elbo, fs.natural_step, fs.optim.natural_step_and_grad])
 def test_clamped_variances_of_bounds_and_natural_steps(rng, monkeypatch, sums, function):
     model, _, Y = problem(rng, M=6, N=6)
-    sure = fs.replace_at(model, "posterior.scale_tril", 1e-12 * np.eye(6))
+    sure = replace_at(model, "posterior.scale_tril", 1e-12 * np.eye(6))
     X = model.inducing.copy()
 
     def call():
@@ -353,13 +353,13 @@ def test_named_fields(rng, monkeypatch, steps, wrt):
 
 def test_the_data_term_has_no_divergence(rng, monkeypatch, steps):
     model, X, Y = problem(rng)
-    assert_equal_steps(lambda: fs.data_term_and_grad(model, X, Y, num_data=40), monkeypatch)
+    assert_equal_steps(lambda: fs.bounds.data_term_and_grad(model, X, Y, num_data=40), monkeypatch)
     assert steps == [True]
 
 
 def test_arrays_in_any_order(rng, monkeypatch, steps):
     model, X, Y = problem(rng)
-    turned = fs.replace_at(
+    turned = replace_at(
         model, "posterior.scale_tril", np.asfortranarray(model.posterior.scale_tril)
     )
     turned = fs.replace(turned, inducing=np.asfortranarray(model.inducing))
@@ -374,7 +374,7 @@ def test_arrays_in_any_order(rng, monkeypatch, steps):
 def test_what_is_above_the_diagonal_of_the_factor_is_not_read(rng, steps):
     model, X, Y = problem(rng)
     W = model.posterior.scale_tril
-    filled = fs.replace_at(model, "posterior.scale_tril", W + np.triu(np.full(W.shape, 1e3), 1))
+    filled = replace_at(model, "posterior.scale_tril", W + np.triu(np.full(W.shape, 1e3), 1))
     (value, grad), (other, rest) = (fs.elbo_and_grad(m, X, Y) for m in (model, filled))
     assert value == other and steps == [True, True]
     np.testing.assert_array_equal(grad.posterior.scale_tril, rest.posterior.scale_tril)
@@ -399,7 +399,7 @@ def test_a_failed_factorisation_is_reported_by_the_pass_of_a_layer(rng, steps):
 
 def test_clamped_variances_are_reported_by_the_pass_of_a_layer(rng, monkeypatch, steps):
     model, _, Y = problem(rng, M=6, N=6)
-    sure = fs.replace_at(model, "posterior.scale_tril", 1e-12 * np.eye(6))
+    sure = replace_at(model, "posterior.scale_tril", 1e-12 * np.eye(6))
     X = model.inducing.copy()
 
     def call():
@@ -428,9 +428,9 @@ def test_other_models_take_the_pass_of_a_layer(rng, steps):
     model, X, Y = problem(rng)
     M = len(model.inducing)
     others = [
-        fs.replace(model, covariance=model.covariance + fs.Constant(0.1)),
+        fs.replace(model, covariance=model.covariance + covariances.Constant(0.1)),
         fs.replace(model, likelihood=fs.StudentT(0.5)),
-        fs.replace(model, mean=fs.ConstantMean(0.5)),
+        fs.replace(model, mean=means.ConstantMean(0.5)),
         fs.replace(model, posterior=fs.Marginal(np.zeros(M), np.eye(M))),
         fs.replace(model, posterior=fs.Whitened(np.zeros((1, M)), np.eye(M)[None])),
     ]

@@ -26,11 +26,13 @@ def problem(rng, M, N, P=None, mean=None):
 )
 def test_value_and_gradient_by_definition(rng, tune, M, N, P, run):
     tune(tighter_block_rows=run)
-    mean = fs.LinearMean(np.ones(2), 0.3) if P is None else None
+    mean = fs.means.LinearMean(np.ones(2), 0.3) if P is None else None
     sgpr, X, Y = problem(rng, M, N, P, mean)
-    value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, jitter=JITTER)
+    value, grad = fs.bounds.tighter_bound_and_grad(sgpr, X, Y, jitter=JITTER)
     np.testing.assert_allclose(value, definitions.tighter(sgpr, X, Y, JITTER), rtol=1e-9)
-    np.testing.assert_allclose(value, fs.tighter_bound(sgpr, X, Y, jitter=JITTER), rtol=1e-12)
+    np.testing.assert_allclose(
+        value, fs.bounds.tighter_bound(sgpr, X, Y, jitter=JITTER), rtol=1e-12
+    )
     assert_gradient(lambda m: definitions.tighter(m, X, Y, JITTER), sgpr, grad, rng, rtol=1e-8)
     assert value >= fs.collapsed_bound(sgpr, X, Y, jitter=JITTER) - 1e-9 * abs(value)
 
@@ -40,20 +42,24 @@ def test_value_and_gradient_by_definition(rng, tune, M, N, P, run):
 def test_whole_weights_are_repeated_rows(rng, tune, P, run):
     """Fractional weights of one row add up; a row of weight 0 has no target."""
     tune(tighter_block_rows=run)
-    sgpr, X, Y = problem(rng, 5, 23, P, fs.LinearMean(np.ones(2), 0.3))
+    sgpr, X, Y = problem(rng, 5, 23, P, fs.means.LinearMean(np.ones(2), 0.3))
     whole = rng.permutation(np.arange(23) % 4)
     rows = np.repeat(np.arange(23), whole)
     parts = rng.uniform(0.1, 1.0, len(rows))
     sums = np.bincount(rows, parts, 23)
     Y[whole == 0] = np.nan
     for w, of_rows in ((whole, {}), (sums, {"weights": parts})):
-        value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, weights=w, jitter=JITTER)
-        expected, bars = fs.tighter_bound_and_grad(sgpr, X[rows], Y[rows], jitter=JITTER, **of_rows)
+        value, grad = fs.bounds.tighter_bound_and_grad(sgpr, X, Y, weights=w, jitter=JITTER)
+        expected, bars = fs.bounds.tighter_bound_and_grad(
+            sgpr, X[rows], Y[rows], jitter=JITTER, **of_rows
+        )
         np.testing.assert_allclose(value, expected, rtol=1e-12)
         np.testing.assert_allclose(
-            fs.tighter_bound(sgpr, X, Y, weights=w, jitter=JITTER), value, rtol=1e-13
+            fs.bounds.tighter_bound(sgpr, X, Y, weights=w, jitter=JITTER), value, rtol=1e-13
         )
-        for (path, _, one), (_, _, other) in zip(fs.leaves(grad), fs.leaves(bars), strict=True):
+        for (path, _, one), (_, _, other) in zip(
+            fs.records.leaves(grad), fs.records.leaves(bars), strict=True
+        ):
             np.testing.assert_allclose(
                 one, other, rtol=0, atol=1e-10 * np.max(np.abs(other)), err_msg=path
             )
@@ -64,7 +70,7 @@ def test_all_data_as_inducing_inputs_give_the_exact_evidence(rng):
     sgpr, X, Y = problem(rng, 4, 15)
     sgpr = fs.replace(sgpr, inducing=X)
     np.testing.assert_allclose(
-        fs.tighter_bound(sgpr, X, Y, jitter=1e-9),
+        fs.bounds.tighter_bound(sgpr, X, Y, jitter=1e-9),
         fs.collapsed_bound(sgpr, X, Y, jitter=1e-9),
         rtol=1e-6,
     )
@@ -75,9 +81,9 @@ def test_all_data_as_inducing_inputs_give_the_exact_evidence(rng):
     [("noise_variance",), ("inducing",), ("covariance.parts.0.variance", "mean"), ("covariance",)],
 )
 def test_wrt_leaves_out_the_rest(rng, monkeypatch, wrt):
-    sgpr, X, Y = problem(rng, 4, 20, mean=fs.ConstantMean(0.2))
-    _, whole = fs.tighter_bound_and_grad(sgpr, X, Y)
-    _, grad = fs.tighter_bound_and_grad(sgpr, X, Y, wrt=wrt)
+    sgpr, X, Y = problem(rng, 4, 20, mean=fs.means.ConstantMean(0.2))
+    _, whole = fs.bounds.tighter_bound_and_grad(sgpr, X, Y)
+    _, grad = fs.bounds.tighter_bound_and_grad(sgpr, X, Y, wrt=wrt)
     assert_restricted(grad, whole, wrt)
 
 
@@ -102,17 +108,17 @@ def test_float32_is_as_accurate_as_numpy(rng):
     def draw():
         sgpr, X, Y = problem(rng, 15, 60)
         sgpr, X, Y = (
-            fs.tree_map(lambda a: np.asarray(a, np.float32)[()], sgpr),
+            fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], sgpr),
             X.astype(np.float32),
             Y.astype(np.float32),
         )
         wide = (
-            fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr),
+            fs.records.tree_map(lambda a: np.asarray(a, float)[()], sgpr),
             X.astype(float),
             Y.astype(float),
         )
-        value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, jitter=JITTER)
-        assert {bar.dtype for _, _, bar in fs.leaves(grad)} == {np.dtype(np.float32)}
+        value, grad = fs.bounds.tighter_bound_and_grad(sgpr, X, Y, jitter=JITTER)
+        assert {bar.dtype for _, _, bar in fs.records.leaves(grad)} == {np.dtype(np.float32)}
         assert value == pytest.approx(definitions.tighter(*wide, JITTER), rel=1e-4)
         return by_name(("value",), (value,), (plain(sgpr, X, Y),), (plain(*wide),))
 
@@ -142,11 +148,11 @@ def test_small_noise_in_float32(rng, noise):
         sgpr, X, Y = smooth(rng, 50, 1000, 1.0, noise, np.float32)
         sgpr = fs.replace(sgpr, inducing=X[:50])
         wide = (
-            fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr),
+            fs.records.tree_map(lambda a: np.asarray(a, float)[()], sgpr),
             X.astype(float),
             Y.astype(float),
         )
-        calls = fs.collapsed_bound, fs.tighter_bound
+        calls = fs.collapsed_bound, fs.bounds.tighter_bound
         found, truth = (
             np.array([call(*of, jitter=1e-4) for call in calls]) for of in ((sgpr, X, Y), wide)
         )
@@ -161,13 +167,13 @@ def test_small_noise_in_float32(rng, noise):
 def test_small_noise_in_float64(rng, ratio):
     """The bound stays below the log marginal likelihood; both against extended precision."""
     sgpr, X, Y = smooth(rng, 20, 150, 1.0, 1 / ratio)
-    wide = fs.tree_map(extended, sgpr), extended(X), extended(Y)
+    wide = fs.records.tree_map(extended, sgpr), extended(X), extended(Y)
     K = definitions.covariances.matrix(wide[0].covariance, wide[1], wide[1])
     exact = gp.log_normal(
         wide[2], np.zeros_like(wide[2]), K + wide[0].noise_variance * np.eye(150, dtype=K.dtype)
     )
     value, truth = (
-        fs.tighter_bound(sgpr, X, Y, jitter=1e-6),
+        fs.bounds.tighter_bound(sgpr, X, Y, jitter=1e-6),
         definitions.tighter(*wide, extended(1e-6)),
     )
     assert abs(value - truth) < 1e-12 * ratio + 1e-11
@@ -184,16 +190,16 @@ def test_gradient_where_the_variance_is_large_beside_the_noise(outputs, repeated
     """
     rng = np.random.default_rng(1)
     sgpr, X, Y = smooth(rng, 9, 40, 4e6, 0.01)
-    sgpr = fs.replace(sgpr, mean=fs.ConstantMean(0.1))
+    sgpr = fs.replace(sgpr, mean=fs.means.ConstantMean(0.1))
     Y = np.stack([Y, np.cos(Y)], axis=1) if outputs else Y
     w = rng.integers(0, 4, 40) if repeated else None
     rows = np.arange(40) if w is None else np.repeat(np.arange(40), w)
-    value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, weights=w, jitter=1e-3)
+    value, grad = fs.bounds.tighter_bound_and_grad(sgpr, X, Y, weights=w, jitter=1e-3)
     of_rows = extended(X[rows]), extended(Y[rows]), extended(1e-3)
     np.testing.assert_allclose(
-        value, float(definitions.tighter(fs.tree_map(extended, sgpr), *of_rows)), rtol=1e-8
+        value, float(definitions.tighter(fs.records.tree_map(extended, sgpr), *of_rows)), rtol=1e-8
     )
-    exact = fs.tree_map(extended, sgpr)
+    exact = fs.records.tree_map(extended, sgpr)
 
     def without_mean(model):
         return definitions.tighter(fs.replace(model, mean=exact.mean), *of_rows)
@@ -203,7 +209,7 @@ def test_gradient_where_the_variance_is_large_beside_the_noise(outputs, repeated
 
     # the derivative by the mean is a sum of residuals / noise, which cancel almost to zero
     def by_mean(value):
-        return definitions.tighter(fs.replace_at(exact, "mean.value", value), *of_rows)
+        return definitions.tighter(fs.records.replace_at(exact, "mean.value", value), *of_rows)
 
     _, truth = along(by_mean, exact.mean.value, extended(1.0))
     size = np.abs(Y[rows] - 0.1).sum() / 0.01
@@ -212,7 +218,7 @@ def test_gradient_where_the_variance_is_large_beside_the_noise(outputs, repeated
 
 def test_bad_input(rng):
     sgpr, X, Y = problem(rng, 3, 20)
-    for call in (fs.tighter_bound, fs.tighter_bound_and_grad):
+    for call in (fs.bounds.tighter_bound, fs.bounds.tighter_bound_and_grad):
         with pytest.raises(
             ValueError,
             match=f"{call.__name__}: `X` has 20 rows, more than `max_rows`, 19; .*`max_rows=20`",

@@ -21,11 +21,11 @@ def model_of(rng, name, m, k, likelihood=None):
 
 def prior_precision(basis):
     m = basis.num_functions()
-    if isinstance(basis, fs.RelevanceBasis):
+    if isinstance(basis, fs.qsgp.RelevanceBasis):
         return np.diag(basis.precision)
     return (
         basis.covariance.matrix(basis.inducing) + JITTER * np.eye(m)
-        if isinstance(basis, fs.InducingBasis)
+        if isinstance(basis, fs.qsgp.InducingBasis)
         else np.eye(m)
     )
 
@@ -54,14 +54,14 @@ def test_the_bound_is_that_of_dense_matrices(rng, name, k):
     X = rng.standard_normal((13, 2))
     for likelihood, Y in (
         (fs.Gaussian(variance=0.2), rng.standard_normal(13)),
-        (fs.BernoulliLogit(), (rng.standard_normal(13) > 0) * 1.0),
+        (fs.likelihoods.BernoulliLogit(), (rng.standard_normal(13) > 0) * 1.0),
         (fs.StudentT(scale=0.3, df=4.0), rng.standard_normal(13)),
     ):
         model = model_of(rng, name, 8, k, likelihood)
-        value = fs.weight_bound(model, X, Y, num_data=39, jitter=JITTER)
+        value = fs.qsgp.bound(model, X, Y, num_data=39, jitter=JITTER)
         np.testing.assert_allclose(value, dense_bound(model, X, Y, 3.0), rtol=1e-11)
         np.testing.assert_allclose(
-            fs.weight_bound_and_grad(model, X, Y, num_data=39, jitter=JITTER)[0], value, rtol=1e-13
+            fs.qsgp.bound_and_grad(model, X, Y, num_data=39, jitter=JITTER)[0], value, rtol=1e-13
         )
 
 
@@ -71,16 +71,16 @@ def test_gradients_of_all_fields(rng, name, k):
     X, Y = rng.standard_normal((13, 2)), rng.standard_normal(13)
     for likelihood in (fs.Gaussian(variance=0.2), fs.StudentT(scale=0.3, df=4.0)):
         model = model_of(rng, name, 8, k, likelihood)
-        _, grad = fs.weight_bound_and_grad(model, X, Y, num_data=39, jitter=JITTER)
-        bound = functools.partial(fs.weight_bound, X=X, Y=Y, num_data=39, jitter=JITTER)
+        _, grad = fs.qsgp.bound_and_grad(model, X, Y, num_data=39, jitter=JITTER)
+        bound = functools.partial(fs.qsgp.bound, X=X, Y=Y, num_data=39, jitter=JITTER)
         assert_gradient(bound, model, grad, rng=rng)
         for path in fs.ravel(model)[1].paths:
-            some = fs.weight_bound_and_grad(model, X, Y, num_data=39, jitter=JITTER, wrt=path)[1]
-            found = {p: a for p, _, a in fs.leaves(some) if a is not None}
+            some = fs.qsgp.bound_and_grad(model, X, Y, num_data=39, jitter=JITTER, wrt=path)[1]
+            found = {p: a for p, _, a in fs.records.leaves(some) if a is not None}
             assert set(found) == {path}
             np.testing.assert_allclose(
                 found[path],
-                dict((p, a) for p, _, a in fs.leaves(grad))[path],
+                dict((p, a) for p, _, a in fs.records.leaves(grad))[path],
                 rtol=1e-9,
                 atol=1e-12,
             )
@@ -93,17 +93,17 @@ def test_at_the_exact_posterior_the_bound_is_the_log_evidence(rng, name):
     model = model_of(rng, name, m, m)
     phi, S = model.basis.features(X), prior_precision(model.basis)
     covariance = np.linalg.inv(phi.T @ phi / s2 + S)
-    q = fs.ChevronWeights(covariance @ phi.T @ Y / s2, np.linalg.cholesky(covariance), np.empty(0))
+    q = fs.qsgp.ChevronWeights(
+        covariance @ phi.T @ Y / s2, np.linalg.cholesky(covariance), np.empty(0)
+    )
     K = phi @ np.linalg.solve(S, phi.T) + s2 * np.eye(13)
     evidence = -0.5 * (Y @ np.linalg.solve(K, Y) + np.linalg.slogdet(K)[1] + 13 * np.log(2 * np.pi))
-    best, grad = fs.weight_bound_and_grad(fs.replace(model, posterior=q), X, Y, jitter=JITTER)
+    best, grad = fs.qsgp.bound_and_grad(fs.replace(model, posterior=q), X, Y, jitter=JITTER)
     np.testing.assert_allclose(best, evidence, rtol=1e-9)
     assert np.abs(grad.posterior.mean).max() < 1e-8 and np.abs(grad.posterior.columns).max() < 1e-7
     for k in (0, 3, m):
         posterior = weights(rng, m, k)
-        assert (
-            fs.weight_bound(fs.replace(model, posterior=posterior), X, Y, jitter=JITTER) < evidence
-        )
+        assert fs.qsgp.bound(fs.replace(model, posterior=posterior), X, Y, jitter=JITTER) < evidence
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -114,8 +114,8 @@ def test_proposition_1(rng, name):
     precision = (
         np.diag(prior_precision(model.basis)) + np.square(model.basis.features(X)).sum(0) / s2
     )
-    model = fs.replace_at(model, "posterior.diagonal", precision**-0.5)
-    _, grad = fs.weight_bound_and_grad(model, X, Y, jitter=JITTER, wrt="posterior.diagonal")
+    model = fs.records.replace_at(model, "posterior.diagonal", precision**-0.5)
+    _, grad = fs.qsgp.bound_and_grad(model, X, Y, jitter=JITTER, wrt="posterior.diagonal")
     assert np.abs(grad.posterior.diagonal).max() < 1e-9
 
 
@@ -124,13 +124,15 @@ def test_proposition_1(rng, name):
 def test_float32(rng, name, k):
     X, Y = rng.standard_normal((13, 2)), rng.standard_normal(13)
     model = model_of(rng, name, 8, k)
-    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
-    value, grad = fs.weight_bound_and_grad(model, X, Y, jitter=1e-2)
-    found, other = fs.weight_bound_and_grad(
+    single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    value, grad = fs.qsgp.bound_and_grad(model, X, Y, jitter=1e-2)
+    found, other = fs.qsgp.bound_and_grad(
         single, X.astype(np.float32), Y.astype(np.float32), jitter=1e-2
     )
     np.testing.assert_allclose(found, value, rtol=1e-4)
-    for (path, _, a), (_, _, b) in zip(fs.leaves(other), fs.leaves(grad), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(other), fs.records.leaves(grad), strict=True
+    ):
         assert np.asarray(a).dtype == np.float32, path
         np.testing.assert_allclose(
             a, b, rtol=0, atol=2e-3 * max(1, np.abs(b).max(initial=0)), err_msg=path
@@ -166,15 +168,15 @@ X3, Y3 = np.zeros((3, 2)), np.zeros(3)
     ({"basis.covariance": fs.Linear(1.0)},
      "`covariance` must be an RBF, Matern12, Matern32 or Matern52, got Linear"),
     ({"basis.covariance": fs.RBF(1.0, np.ones(3))}, "lengthscales"),
-    ({"basis": fs.InducingBasis(fs.RBF(), np.zeros((8, 3)))},
+    ({"basis": fs.qsgp.InducingBasis(fs.RBF(), np.zeros((8, 3)))},
      r"`basis.inducing` must have shape \(m, 2\)"),
-    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.ones(7))},
+    ({"basis": fs.qsgp.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.ones(7))},
      r"`basis.precision` must have shape \(8,\)"),
-    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.zeros(8))},
+    ({"basis": fs.qsgp.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.zeros(8))},
      "`basis.precision` must be positive"),
     ({"basis": fs.RBF()}, "`basis` of the model must be"),
     ({"posterior": fs.Whitened(np.zeros(8), np.eye(8))},
-     "`posterior` a fastsvgp.ChevronWeights, got RandomFourier and Whitened"),
+     "`posterior` a fastsvgp.qsgp.ChevronWeights, got RandomFourier and Whitened"),
     ({"posterior.mean": np.zeros((2, 8))}, "one output"),
     ({"posterior.columns": np.ones((8, 9))}, "k from 0 to 8 dense columns"),
     ({"posterior.columns": np.ones(8)}, r"`posterior.columns` must have shape \(m, k\)"),
@@ -188,21 +190,23 @@ def test_bad_models(rng, change, said):
     model = model_of(rng, "fourier", 8, 2)
     for path, value in change.items():
         model = (
-            fs.replace_at(model, path, value) if "." in path else fs.replace(model, **{path: value})
+            fs.records.replace_at(model, path, value)
+            if "." in path
+            else fs.replace(model, **{path: value})
         )
-    for bound in (fs.weight_bound, fs.weight_bound_and_grad):
+    for bound in (fs.qsgp.bound, fs.qsgp.bound_and_grad):
         with pytest.raises((TypeError, ValueError), match=said):
             bound(model, X3, Y3)
 
 
 def test_inducing_inputs_twice_are_named(rng):
-    basis = fs.InducingBasis(fs.RBF(), np.repeat(rng.standard_normal((4, 2)), 2, axis=0))
+    basis = fs.qsgp.InducingBasis(fs.RBF(), np.repeat(rng.standard_normal((4, 2)), 2, axis=0))
     model = fs.QSGP(basis, weights(rng, 8, 0), fs.Gaussian(variance=0.2))
     with pytest.raises(
         fs.NotPositiveDefinite,
         match=r"`basis.inducing\[1\]` and `basis.inducing\[0\]` are the same inputs",
     ):
-        fs.weight_bound(model, X3, Y3, jitter=0.0)
+        fs.qsgp.bound(model, X3, Y3, jitter=0.0)
 
 
 def test_bad_data(rng):
@@ -213,11 +217,11 @@ def test_bad_data(rng):
         (X3 + np.nan, Y3, "`X`"), (X3, Y3 + np.inf, "`Y`"), (X3[:0], Y3[:0], "empty"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=said):
-            fs.weight_bound(model, X, Y)
+            fs.qsgp.bound(model, X, Y)
     with pytest.raises(ValueError, match="`num_data` is 2"):
-        fs.weight_bound(model, X3, Y3, num_data=2)
-    with pytest.raises(TypeError, match="weight_bound: `model` must be a fastsvgp.QSGP"):
-        fs.weight_bound(fs.RBF(), X3, Y3)
+        fs.qsgp.bound(model, X3, Y3, num_data=2)
+    with pytest.raises(TypeError, match="bound: `model` must be a fastsvgp.QSGP"):
+        fs.qsgp.bound(fs.RBF(), X3, Y3)
     with pytest.raises(TypeError, match="elbo: `model` must be"):
         fs.elbo(model, X3, Y3)
 
@@ -317,10 +321,10 @@ def test_optimal_weights(rng, name, k, tune):
     X, Y, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 0.2
     model = model_of(rng, name, 8, k)
     tune(weight_chunk_rows=5)
-    bounds = [fs.weight_bound(model, X, Y, jitter=JITTER)]
-    found, info = fs.optimal_weights(
+    bounds = [fs.qsgp.bound(model, X, Y, jitter=JITTER)]
+    found, info = fs.qsgp.optimal_weights(
         model, X, Y, tolerance=1e-10, jitter=JITTER,
-        callback=lambda there, info: bounds.append(fs.weight_bound(there, X, Y, jitter=JITTER)),
+        callback=lambda there, info: bounds.append(fs.qsgp.bound(there, X, Y, jitter=JITTER)),
     )  # fmt: skip
     phi, S = model.basis.features(X), prior_precision(model.basis)
     np.testing.assert_allclose(
@@ -333,7 +337,7 @@ def test_optimal_weights(rng, name, k, tune):
     assert (
         info.iterations == len(info.gains) <= 20 and min(info.gains) >= 0 and info.residual <= 1e-10
     )
-    _, grad = fs.weight_bound_and_grad(
+    _, grad = fs.qsgp.bound_and_grad(
         found, X, Y, jitter=JITTER, wrt=("posterior.mean", "posterior.diagonal")
     )
     assert (
@@ -341,9 +345,9 @@ def test_optimal_weights(rng, name, k, tune):
         and np.abs(grad.posterior.diagonal).max(initial=0) < 1e-8
     )
     np.testing.assert_array_equal(found.posterior.columns, model.posterior.columns)
-    again, info = fs.optimal_weights(found, X, Y, tolerance=1e-8, jitter=JITTER)
+    again, info = fs.qsgp.optimal_weights(found, X, Y, tolerance=1e-8, jitter=JITTER)
     assert info.iterations <= 1
-    part = fs.optimal_diagonal(model, X[:6], num_data=13, jitter=JITTER)
+    part = fs.qsgp.optimal_diagonal(model, X[:6], num_data=13, jitter=JITTER)
     expected = np.diag(S) + 13 / 6 * np.square(phi[:6]).sum(0) / s2
     np.testing.assert_allclose(part.posterior.diagonal, expected[k:] ** -0.5, rtol=1e-10)
 
@@ -352,27 +356,27 @@ def test_optimal_weights_stop_at_the_iteration_limit(rng):
     X, Y = rng.standard_normal((13, 2)), rng.standard_normal(13)
     model = model_of(rng, "fourier", 8, 1)
     for stop in (1, 3):
-        _, info = fs.optimal_weights(
+        _, info = fs.qsgp.optimal_weights(
             model, X, Y, callback=lambda there, info, stop=stop: info.iterations == stop
         )
         assert info.iterations == stop
-    _, info = fs.optimal_weights(model, X, Y, iterations=2)
+    _, info = fs.qsgp.optimal_weights(model, X, Y, iterations=2)
     assert info.iterations == 2 and 0 < info.residual
 
     # from a mean that is not zero
-    none, info = fs.optimal_weights(model, X, np.zeros(13), tolerance=1e-9)
+    none, info = fs.qsgp.optimal_weights(model, X, np.zeros(13), tolerance=1e-9)
     assert np.abs(none.posterior.mean).max() < 1e-7 and info.residual < 1e-9
-    none, info = fs.optimal_weights(none, X, np.zeros(13), iterations=0)
+    none, info = fs.qsgp.optimal_weights(none, X, np.zeros(13), iterations=0)
     assert info.iterations == 0 and np.isfinite(info.residual)
 
     def interrupt(there, info):
         raise KeyboardInterrupt
 
-    found, info = fs.optimal_weights(model, X, Y, callback=interrupt)
-    assert fs.weight_bound(found, X, Y) > fs.weight_bound(model, X, Y)
-    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
-    found32, _ = fs.optimal_weights(single, X.astype(np.float32), Y.astype(np.float32))
-    best, _ = fs.optimal_weights(model, X, Y)
+    found, info = fs.qsgp.optimal_weights(model, X, Y, callback=interrupt)
+    assert fs.qsgp.bound(found, X, Y) > fs.qsgp.bound(model, X, Y)
+    single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    found32, _ = fs.qsgp.optimal_weights(single, X.astype(np.float32), Y.astype(np.float32))
+    best, _ = fs.qsgp.optimal_weights(model, X, Y)
     assert found32.posterior.mean.dtype == found32.posterior.diagonal.dtype == np.float32
     np.testing.assert_allclose(
         found32.posterior.mean, best.posterior.mean, atol=1e-3 * np.abs(best.posterior.mean).max()
@@ -384,6 +388,8 @@ def test_optimal_weights_stop_at_the_iteration_limit(rng):
                 f"{name}: the optimum is known for a Gaussian likelihood, not for a BernoulliLogit"
             ),
         ):
-            getattr(fs, name)(fs.replace(model, likelihood=fs.BernoulliLogit()), *arguments)
+            getattr(fs.qsgp, name)(
+                fs.replace(model, likelihood=fs.likelihoods.BernoulliLogit()), *arguments
+            )
     with pytest.raises(ValueError, match="`X` must have shape"):
-        fs.optimal_diagonal(model, X[:, 0])
+        fs.qsgp.optimal_diagonal(model, X[:, 0])

@@ -28,7 +28,7 @@ def test_whole_weights_are_repeated_rows(rng, name):
     model, X, Y = problem(rng, name)
     w, rows = counts(rng)
     Y = without(Y, w, name)
-    for bound in (fs.elbo_and_grad, fs.data_term_and_grad):
+    for bound in (fs.elbo_and_grad, fs.bounds.data_term_and_grad):
         value, grad, X_bar = bound(model, X, Y, weights=w, num_data=2.5 * B, inputs=True)
         expected, *bars = bound(model, X[rows], Y[rows], num_data=2.5 * len(rows), inputs=True)
         assert value == pytest.approx(expected, rel=1e-12)
@@ -54,23 +54,27 @@ def test_a_weight_for_each_target(rng, name):
     same = fs.elbo_and_grad(model, X, Y, weights=np.repeat(W[:, :1], 2, axis=1), jitter=JITTER)
     assert_close(fs.elbo_and_grad(model, X, Y, weights=W[:, 0], jitter=JITTER), same, 1e-15)
     Y = without(Y, W, name)
-    value, grad, X_bar = fs.data_term_and_grad(model, X, Y, weights=W, inputs=True)
+    value, grad, X_bar = fs.bounds.data_term_and_grad(model, X, Y, weights=W, inputs=True)
     parts = []
     for p, (_, rows) in enumerate(columns):
         # its functions; an integer removes the axis
         p = p if model.likelihood.latents_per_output == 1 else slice(p, None, 2)
-        q = fs.tree_map(lambda a, p=p: a[p], model.posterior)
-        one = fs.replace(model, posterior=q, mean=fs.ConstantMean(model.mean.value[p]))
+        q = fs.records.tree_map(lambda a, p=p: a[p], model.posterior)
+        one = fs.replace(model, posterior=q, mean=fs.means.ConstantMean(model.mean.value[p]))
         column = len(parts)
-        part, bars, X_part = fs.data_term_and_grad(one, X[rows], Y[rows, column], inputs=True)
+        part, bars, X_part = fs.bounds.data_term_and_grad(
+            one, X[rows], Y[rows, column], inputs=True
+        )
         parts.append((part, bars, summed(X_part, rows)))
-        assert_close(fs.tree_map(lambda a, p=p: a[p], grad.posterior), bars.posterior)
+        assert_close(fs.records.tree_map(lambda a, p=p: a[p], grad.posterior), bars.posterior)
         assert grad.mean.value[p] == pytest.approx(bars.mean.value, rel=1e-10)
     assert value == pytest.approx(sum(part for part, *_ in parts), rel=1e-12)
     for field in ("covariance", "likelihood"):
         assert_close(
             getattr(grad, field),
-            fs.tree_map(lambda a, b: a + b, *(getattr(bars, field) for _, bars, _ in parts)),
+            fs.records.tree_map(
+                lambda a, b: a + b, *(getattr(bars, field) for _, bars, _ in parts)
+            ),
         )
     assert_close(
         (grad.inducing, X_bar),
@@ -110,7 +114,7 @@ def test_a_target_of_weight_zero_is_never_read(rng, name):
 def test_overflowing_rates_of_weight_zero_have_no_effect(rng):
     """An unread far input, at which Poisson's rate overflows, has no effect."""
     model, X, Y = problem(rng, "poisson")
-    model = fs.replace(model, mean=fs.LinearMean(np.full((2, D), 1e3), np.zeros(2)))
+    model = fs.replace(model, mean=fs.means.LinearMean(np.full((2, D), 1e3), np.zeros(2)))
     X, w = 1e-3 * X, np.ones(B)
     X[5], w[5] = 1.0, 0
     value, grad = fs.elbo_and_grad(model, X, Y, weights=w)
@@ -125,7 +129,7 @@ def test_single_precision(rng, name):
     """The dtype is that of model and data, not of the weights."""
     model, X, Y = problem(rng, name)
     w = rng.gamma(1.0, 1.0, B)
-    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     y = Y.astype(np.float32) if Y.dtype == float else Y
     value, grad, X_bar = fs.elbo_and_grad(
         single, X.astype(np.float32), y, weights=w, inputs=True, jitter=1e-2
@@ -133,7 +137,7 @@ def test_single_precision(rng, name):
     expected, bars, exact = fs.elbo_and_grad(model, X, Y, weights=w, inputs=True, jitter=1e-2)
     assert value == pytest.approx(expected, rel=1e-4)
     assert X_bar.dtype == np.float32 and all(
-        bar.dtype == np.float32 for _, _, bar in fs.leaves(grad)
+        bar.dtype == np.float32 for _, _, bar in fs.records.leaves(grad)
     )
     assert_close((grad, X_bar), (bars, exact), 2e-3)
 
@@ -142,7 +146,7 @@ def test_single_precision(rng, name):
 @pytest.mark.parametrize("name", EVERY)
 def test_every_posterior(rng, name, outputs):
     Z = spread(rng, M, D)
-    inducing = fs.InducingPair(Z[:4].copy(), Z[4:].copy()) if name in PAIRS else Z
+    inducing = fs.posteriors.InducingPair(Z[:4].copy(), Z[4:].copy()) if name in PAIRS else Z
     covariance = fs.Matern52(1.2, np.ones(D))
     q = EVERY[name].make(rng, covariance.Kuu(inducing) + JITTER * np.eye(M), outputs)
     model = fs.SVGP(covariance, inducing, q, fs.Gaussian(0.3))
@@ -170,14 +174,14 @@ def test_on_blocks(rng, columns):
     Y = without(Y, w, "gaussian")
     blocks = model.covariance.blocks(model.inducing, X)
     options = {"weights": w, "num_data": 100, "jitter": JITTER}
-    value, (_, *bars) = fs.elbo_and_grad_from_blocks(
+    value, (_, *bars) = fs.bounds.elbo_and_grad_from_blocks(
         blocks, model.posterior, model.likelihood, Y, **options
     )
     expected, grad = fs.elbo_and_grad(model, X, Y, **options)
     assert value == pytest.approx(expected, rel=1e-13)
     assert_close(tuple(bars), (grad.posterior, grad.likelihood), 1e-12)
     with pytest.raises(ValueError, match="`weights` are all zero"):
-        fs.elbo_and_grad_from_blocks(
+        fs.bounds.elbo_and_grad_from_blocks(
             blocks, model.posterior, model.likelihood, Y, weights=np.zeros(B)
         )
 
@@ -187,8 +191,8 @@ def test_the_direction_of_the_likelihood_form(rng):
     q = ROWS["relaxed"].make(rng, covariance.Kuu(Z) + JITTER * np.eye(M), ())
     model = fs.SVGP(covariance, Z, q, fs.Gaussian(0.3))
     (w, rows), X, Y = counts(rng), rng.uniform(-2, 2, (B, D)), rng.standard_normal(B)
-    value, grad = fs.likelihood_direction(model, X, Y, weights=w, jitter=JITTER)
-    expected, bars = fs.likelihood_direction(model, X[rows], Y[rows], jitter=JITTER)
+    value, grad = fs.bounds.lsvgp_direction(model, X, Y, weights=w, jitter=JITTER)
+    expected, bars = fs.bounds.lsvgp_direction(model, X[rows], Y[rows], jitter=JITTER)
     assert value == pytest.approx(expected, rel=1e-12)
     assert_close(grad, bars)
 
@@ -206,7 +210,9 @@ def test_without_weights_the_likelihood_gets_no_weights_argument(rng, monkeypatc
     monkeypatch.setattr(type(model.likelihood), "expected_log_prob", listening)
     fs.elbo(model, X, Y), fs.elbo_and_grad(model, X, Y), fs.natural_step(model, X, Y)
     fs.elbo(
-        fs.DeepGP((fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood),
+        fs.DeepGP(
+            (fs.layers.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
+        ),
         X,
         Y,
     )

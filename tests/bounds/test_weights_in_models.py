@@ -28,8 +28,8 @@ def test_natural_steps(rng, name):
             info.value == pytest.approx(other.value, rel=1e-12)
             and info.step_size == other.step_size
         )
-    ours = fs.natural_step_and_grad(model, X, Y, step_size=0.4, weights=w)
-    due = fs.natural_step_and_grad(model, X[rows], Y[rows], step_size=0.4)
+    ours = fs.optim.natural_step_and_grad(model, X, Y, step_size=0.4, weights=w)
+    due = fs.optim.natural_step_and_grad(model, X[rows], Y[rows], step_size=0.4)
     assert ours[2] == pytest.approx(due[2], rel=1e-11)
     assert_close((ours[0].posterior, ours[3]), (due[0].posterior, due[3]))
 
@@ -43,18 +43,23 @@ def test_collapsed_bounds(rng, sets, P):
     fields = {
         "covariance": fs.Matern52(1.2, np.ones(D)),
         "noise_variance": 0.3,
-        "mean": fs.LinearMean(np.ones(D), 0.3),
+        "mean": fs.means.LinearMean(np.ones(D), 0.3),
     }
     models = [fs.SGPR(inducing=Z, **fields)]
     if sets == 2:
-        pair, batch = fs.InducingPair(Z[:4].copy(), Z[4:].copy()), () if P is None else (P,)
+        pair, batch = (
+            fs.posteriors.InducingPair(Z[:4].copy(), Z[4:].copy()),
+            () if P is None else (P,),
+        )
         given = {
             "mean_v": rng.standard_normal((*batch, 2)),
             "scale_tril_v": lower_factor(rng, *batch, 2),
         }
         names = ((), ("mean_v",), ("mean_v", "scale_tril_v"))
         models = [
-            fs.OrthogonalSGPR(inducing=pair, **fields, **{name: given[name] for name in some})
+            fs.bounds.OrthogonalSGPR(
+                inducing=pair, **fields, **{name: given[name] for name in some}
+            )
             for some in names
         ]
     for sgpr in models:
@@ -94,7 +99,7 @@ def test_deep_gps(rng, name):
     repeated = tuple(eps[:, rows] for eps in draws)
     missing = Y.astype(float)
     missing[w == 0] = np.nan
-    for bound in (fs.elbo_and_grad, fs.data_term_and_grad):
+    for bound in (fs.elbo_and_grad, fs.bounds.data_term_and_grad):
         value, grad = bound(model, X, missing, weights=w, draws=draws, jitter=JITTER)
         expected, bars = bound(model, X[rows], Y[rows], draws=repeated, jitter=JITTER)
         assert value == pytest.approx(expected, rel=1e-12)
@@ -120,7 +125,7 @@ def test_a_deep_gp_with_a_weight_for_each_target(rng):
     W[::3, 0] = W[1::3, 1] = 0
     Y = without(Y, W, "gaussian")
     deep = fs.DeepGP(
-        (fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
+        (fs.layers.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
     )
     (value, grad), (expected, bars) = (
         fs.elbo_and_grad(one, X, Y, weights=W, jitter=JITTER) for one in (deep, model)

@@ -114,7 +114,7 @@ IMAGES = [
     ("images.npz --patch-shape 2x2 --method qsgp", "with qsgp leave it out"),
     (
         "images.npz --patch-shape 2x2 --inducing 2000",
-        "--inducing 2000 (given, or the default): patch_inducing:",
+        "--inducing 2000 (given, or the default): patches:",
     ),
     (
         "images.npz --patch-shape 2x2 --ignore 3",

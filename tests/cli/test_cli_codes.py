@@ -159,7 +159,7 @@ def test_codes_are_kept_with_the_model(here, unplotted, capsys, rng):
     fitted = fs.load_fitted("d-fit")
     assert fitted.columns["na"] == ["-5.5"] and fitted.input_names == ["x", "x=(missing)"]
     assert fitted.read("d.csv")[3, 1] == 1
-    extra = fs.load_with_extra("d-fit/model.npz")[1]["command_line"]
+    extra = fs.records.load_with_extra("d-fit/model.npz")[1]["command_line"]
     for wrong in ("-5.5", [-5.5], None):
         extra["columns"]["na"] = wrong
         fs.save("bad.npz", fitted.model, command_line=extra)

@@ -105,7 +105,7 @@ def test_both_doors_train_the_same_model(
     theirs = kind(**settings).fit(X[~held], y[~held])
     assert ours.jitter == theirs.jitter_
     for (path, _, one), (other, _, two) in zip(
-        fs.leaves(ours.model), fs.leaves(theirs.model_), strict=True
+        fs.records.leaves(ours.model), fs.records.leaves(theirs.model_), strict=True
     ):
         assert path == other
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-11, err_msg=path)

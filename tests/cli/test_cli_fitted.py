@@ -87,7 +87,7 @@ def test_what_was_stored_beside_a_model_comes_back(here, student_t):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert type(fs.load("noted.npz")) is fs.SVGP
-        model, extra = fs.load_with_extra("noted.npz")
+        model, extra = fs.records.load_with_extra("noted.npz")
     assert type(model) is fs.SVGP and extra == {"note": "of May", "numbers": [1, 2.5]}
     with pytest.raises(DataFileError, match="that `fastsvgp fit` did not write"):
         fs.load_fitted("noted.npz")
@@ -96,7 +96,7 @@ def test_what_was_stored_beside_a_model_comes_back(here, student_t):
 CASES = {
     "gaussian": (lambda: fs.Gaussian(0.2), None, []),
     "student-t": (lambda: fs.StudentT(0.3, df=2.0), None, ["q0.025", "q0.975"]),
-    "laplace": (lambda: fs.Laplace(0.3), None, ["q0.025", "q0.975"]),
+    "laplace": (lambda: fs.likelihoods.Laplace(0.3), None, ["q0.025", "q0.975"]),
     "poisson": (lambda: fs.Poisson(exposure=4.0), None, ["q0.025", "q0.975"]),
     "bernoulli-probit": (fs.BernoulliProbit, ["no", "yes"], None),
     "softmax": (lambda: fs.Softmax(num_classes=3), ["r", "g", "b"], None),
@@ -280,7 +280,7 @@ def test_no_crafted_array_ends_in_a_traceback(here, capsys, rng, name):
 )
 def test_what_is_wrong_with_a_description_is_said(here, student_t, field, value, said):
     student_t.save("model.npz")
-    model, extra = fs.load_with_extra("model.npz")
+    model, extra = fs.records.load_with_extra("model.npz")
     fs.save("bad.npz", model, command_line=extra["command_line"] | {field: value})
     with pytest.raises(
         DataFileError, match="bad.npz does not match this version of `fastsvgp fit`"
@@ -292,7 +292,7 @@ def test_what_is_wrong_with_a_description_is_said(here, student_t, field, value,
 @pytest.mark.parametrize("number", [7, 9, "8", None])
 def test_a_file_of_another_format_says_so(here, student_t, number):
     student_t.save("model.npz")
-    model, extra = fs.load_with_extra("model.npz")
+    model, extra = fs.records.load_with_extra("model.npz")
     fs.save("other.npz", model, command_line=extra["command_line"] | {"format": number})
     said = f"other.npz has format {number!r} of `fastsvgp fit`, but this version reads 8; load it"
     with pytest.raises(DataFileError, match=said):
@@ -319,7 +319,7 @@ PLAIN |= {"form": None, "cycles": [], "into": None}
 )
 def test_an_encoding_that_cannot_be_is_refused(here, student_t, change):
     student_t.save("model.npz")
-    model, extra = fs.load_with_extra("model.npz")
+    model, extra = fs.records.load_with_extra("model.npz")
     encoding = {"missing": "median", "columns": [PLAIN, PLAIN | {"name": "b"}]}
     fs.save("good.npz", model, command_line=extra["command_line"] | {"encoding": encoding})
     assert fs.load_fitted("good.npz").encoding.names == ["a", "b"]

@@ -169,7 +169,7 @@ def test_an_interrupted_training_goes_on(mixed, rng, unplotted, capsys, monkeypa
     assert "mixing [(3, 2)] then, [(3, 3)] now" in capsys.readouterr().err
     assert main([*argv, "--out", "parts", "--resume"]) == 0
     for one, another in zip(
-        *(fs.leaves(fs.load_fitted(name).model) for name in ("whole", "parts")), strict=True
+        *(fs.records.leaves(fs.load_fitted(name).model) for name in ("whole", "parts")), strict=True
     ):
         np.testing.assert_array_equal(one[2], another[2])
 

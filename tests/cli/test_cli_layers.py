@@ -89,9 +89,9 @@ def test_other_methods_and_classes_in_float32(unplotted, capsys, method, posteri
     model = fs.load_fitted("out").model
     assert [type(layer.posterior).__name__ for layer in model.layers] == [posterior] * 3
     assert [layer.check_shapes() for layer in model.layers] == [(3, (2,)), (2, (2,)), (2, (3,))]
-    assert {np.asarray(value).dtype for _, _, value in fs.leaves(model) if np.ndim(value)} == {
-        np.dtype(np.float32)
-    }
+    assert {
+        np.asarray(value).dtype for _, _, value in fs.records.leaves(model) if np.ndim(value)
+    } == {np.dtype(np.float32)}
     assert np.shape(model.layers[0].covariance.lengthscales) == (
         () if "--no-ard" in options else (3,)
     )

@@ -72,7 +72,7 @@ def test_rounds_of_steps(wave, unplotted, capsys, monkeypatch):
         40,
     )
     assert results["test"]["model"]["rmse"] < 0.5 * results["test"]["trivial"]["rmse"]
-    assert type(fs.load_fitted("whole").model.posterior) is fs.AbsorbedDualSites
+    assert type(fs.load_fitted("whole").model.posterior) is fs.posteriors.AbsorbedDualSites
     plain, taken = minibatch.elbo_and_grad, []
 
     def interrupted(*args, **named):

@@ -54,7 +54,9 @@ def test_with_other_arguments(days, unplotted, capsys, more):
     write_csv("new.csv", ",".join(names), *[[0.5, 1.5]] * len(names))
     assert run(capsys, "predict", "d-fit", "new.csv")[0].count("\n") == 3
     periods = [
-        v for path, _, v in fs.leaves(fs.load_fitted("d-fit").model) if path.endswith("period")
+        v
+        for path, _, v in fs.records.leaves(fs.load_fitted("d-fit").model)
+        if path.endswith("period")
     ]
     assert len(periods) == (2 if "0=7,day=3.5" in more or "y,z" in more else 1)
 

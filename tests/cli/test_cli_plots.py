@@ -55,7 +55,7 @@ def test_a_calibrated_model_of_any_likelihood_looks_calibrated(rng, name):
     likelihood, draw = {
         "gaussian": (fs.Gaussian(0.1), lambda n: 300 + 40 * 0.1**0.5 * rng.standard_normal(n)),
         "student-t": (fs.StudentT(0.3, df=2.1), lambda n: 300 + 40 * 0.3 * rng.standard_t(2.1, n)),
-        "laplace": (fs.Laplace(0.3), lambda n: 300 + 40 * rng.laplace(0, 0.3, n)),
+        "laplace": (fs.likelihoods.Laplace(0.3), lambda n: 300 + 40 * rng.laplace(0, 0.3, n)),
         "poisson": (fs.Poisson(exposure=1.3), lambda n: rng.poisson(1.3, n).astype(float)),
     }[name]
     fitted = a_fit_of_nothing_but_noise(likelihood, name)

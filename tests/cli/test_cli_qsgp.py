@@ -92,7 +92,9 @@ def test_other_likelihoods_in_float32(unplotted, capsys, file, likelihood):
         600,
         2,
     )
-    assert {np.asarray(value).dtype for _, _, value in fs.leaves(model)} == {np.dtype(np.float32)}
+    assert {np.asarray(value).dtype for _, _, value in fs.records.leaves(model)} == {
+        np.dtype(np.float32)
+    }
     found = results("out")["test"]
     assert found["model"]["nlpd"] < found["trivial"]["nlpd"]
 

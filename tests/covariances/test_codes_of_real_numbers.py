@@ -6,23 +6,26 @@ from support.path_problems import layer
 
 import fastsvgp as fs
 
-COREGION = fs.Coregion(np.array([[1.0], [0.5], [-2.0]]), own=np.full(3, 0.1))
+COREGION = fs.covariances.Coregion(np.array([[1.0], [0.5], [-2.0]]), own=np.full(3, 0.1))
 RBF = fs.RBF(0.8, 1.1)
 IMAGES = {"image_shape": (3, 4), "patch_shape": (2, 2)}
 
 
-@fs.record
-class Own(fs.Categorical):
+@fs.records.record
+class Own(fs.covariances.Categorical):
     """A covariance of codes that is not one of the package."""
 
 
 # covariances of two columns that read codes in one of them, and the name of what reads them
 READERS = {
-    "Categorical": fs.Categorical(),
+    "Categorical": fs.covariances.Categorical(),
     "Coregion": COREGION.on(1),
     "a sum": (RBF + COREGION.on(0), "Coregion"),
-    "a product": (fs.Matern32().on(1) * fs.Categorical(0.5).on(0), "Categorical"),
-    "change points": (fs.ChangePoints((RBF, fs.Categorical()), at=[0.2]), "Categorical"),
+    "a product": (fs.Matern32().on(1) * fs.covariances.Categorical(0.5).on(0), "Categorical"),
+    "change points": (
+        fs.covariances.ChangePoints((RBF, fs.covariances.Categorical()), at=[0.2]),
+        "Categorical",
+    ),
     "deep inside": ((RBF + (RBF * (RBF + Own().on(1)).on(0, 1))).on(1, 0), "Own"),
     "of your own": (Own(), "Own"),
 }
@@ -44,20 +47,23 @@ def refusal(what, reader, inputs):
 @each_reader
 def test_features_of_a_network(name):
     covariance, reader = READERS[name]
-    deep = fs.OnFeatures(covariance, fs.Network.random((2, 3, 2), rng=0))
+    deep = fs.covariances.OnFeatures(covariance, fs.covariances.Network.random((2, 3, 2), rng=0))
     X, Z = np.zeros((4, 2)), np.eye(2)
     with refusal("OnFeatures.covariance", reader, "features of a network"):
         fs.predict_f(svgp(deep, Z), X)
     with refusal("OnFeatures.covariance", reader, "features of a network"):
         fs.collapsed_bound(fs.SGPR(deep, Z, 0.1), X, np.zeros(4))
     with refusal("`latents.1.`: OnFeatures.covariance", reader, "features of a network"):
-        parts = fs.Layer(RBF, Z, svgp(RBF, Z).posterior), fs.Layer(deep, Z, svgp(deep, Z).posterior)
+        parts = (
+            fs.layers.Layer(RBF, Z, svgp(RBF, Z).posterior),
+            fs.layers.Layer(deep, Z, svgp(deep, Z).posterior),
+        )
         fs.elbo(fs.MultiGP(parts, fs.Gaussian(0.1)), X, np.zeros((4, 2)))
 
 
 def test_a_column_of_features():
     """One code per feature, negative ones and fractions: each was read as some code."""
-    deep = fs.OnFeatures(COREGION, fs.Network((np.ones((1, 1)),), ()))
+    deep = fs.covariances.OnFeatures(COREGION, fs.covariances.Network((np.ones((1, 1)),), ()))
     model = svgp(deep, np.array([[0.0], [1.0], [2.0]]))
     with refusal("OnFeatures.covariance", "Coregion", "features of a network"):
         fs.predict_f(model, np.array([[-1.0], [0.9], [1.99], [2.0]]))
@@ -66,12 +72,17 @@ def test_a_column_of_features():
 def test_patches_of_images():
     X = np.zeros((2, 12))
     with refusal("Convolutional.patch_covariance", "Categorical", "patches of images"):
-        fs.predict_f(svgp(fs.Convolutional(fs.Categorical(), 1.0, **IMAGES), np.eye(4)), X)
+        fs.predict_f(
+            svgp(
+                fs.covariances.Convolutional(fs.covariances.Categorical(), 1.0, **IMAGES), np.eye(4)
+            ),
+            X,
+        )
     with refusal("Convolutional.location_covariance", "Coregion", "places of patches"):
-        placed = fs.Convolutional(RBF, 1.0, COREGION.on(0), **IMAGES)
+        placed = fs.covariances.Convolutional(RBF, 1.0, COREGION.on(0), **IMAGES)
         fs.predict_f(svgp(placed, np.eye(6)), X)
     q = svgp(RBF, np.eye(4), 1).posterior
-    below = fs.ConvolutionalLayer(fs.Categorical() * RBF, np.eye(4), q, **IMAGES)
+    below = fs.layers.ConvolutionalLayer(fs.covariances.Categorical() * RBF, np.eye(4), q, **IMAGES)
     with refusal(
         r"`layers\[0\]`: ConvolutionalLayer.covariance", "Categorical", "patches of images"
     ):
@@ -81,8 +92,13 @@ def test_patches_of_images():
 @each_reader
 def test_layers_above_the_first(rng, name):
     covariance, reader = READERS[name]
-    first, last = layer(rng, 2, 2, fs.IdentityMean()), layer(rng, 2, None, covariance=covariance)
-    side = fs.ParallelLayers((layer(rng, 2, None), layer(rng, 2, None, covariance=covariance)))
+    first, last = (
+        layer(rng, 2, 2, fs.means.IdentityMean()),
+        layer(rng, 2, None, covariance=covariance),
+    )
+    side = fs.layers.ParallelLayers(
+        (layer(rng, 2, None), layer(rng, 2, None, covariance=covariance))
+    )
     X, noise = np.zeros((3, 2)), fs.Gaussian(0.1)
     for layers, at in (
         ((first, last), 1),
@@ -99,12 +115,12 @@ def test_layers_above_the_first(rng, name):
 
 def test_columns_of_x_hold_codes_in_the_first_layer(rng):
     """On the other side: X has the codes, alone or beside other covariances."""
-    codes, X = fs.Categorical().on(1) * RBF.on(0), np.array([[0.3, 1.0], [-1.0, 2.0]])
+    codes, X = fs.covariances.Categorical().on(1) * RBF.on(0), np.array([[0.3, 1.0], [-1.0, 2.0]])
     Z = np.array([[0.1, 0.0], [0.2, 1.0]])
-    first = fs.Layer(codes, Z, svgp(codes, Z, 2).posterior, fs.IdentityMean())
+    first = fs.layers.Layer(codes, Z, svgp(codes, Z, 2).posterior, fs.means.IdentityMean())
     deep = fs.DeepGP((first, layer(rng, 2, None)), fs.Gaussian(0.1))
     assert np.isfinite(fs.predict_f(deep, X)[1]).all()
-    side = fs.ParallelLayers((fs.Layer(codes, Z, svgp(codes, Z, 2).posterior),))
+    side = fs.layers.ParallelLayers((fs.layers.Layer(codes, Z, svgp(codes, Z, 2).posterior),))
     assert np.isfinite(
         fs.predict_f(fs.DeepGP((side, layer(rng, 2, None)), fs.Gaussian(0.1)), X)[1]
     ).all()

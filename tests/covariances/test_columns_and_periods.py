@@ -10,7 +10,7 @@ import fastsvgp as fs
 def test_on_gathers_its_columns_and_scatters_their_gradient(rng):
     part, X, Z = fs.RBF(1.2, np.array([0.7, 1.3])), *rng.standard_normal((2, 6, 4))
     some = part.on(3, 0)
-    assert type(some) is fs.On and some.columns == (3, 0)
+    assert type(some) is fs.covariances.On and some.columns == (3, 0)
     np.testing.assert_array_equal(some.matrix(X, Z), part.matrix(X[:, [3, 0]], Z[:, [3, 0]]))
     K_bar = rng.standard_normal((6, 6))
     whole, X_bar, Z_bar = some.matrix_vjp(K_bar, None, X, Z)
@@ -22,7 +22,7 @@ def test_on_gathers_its_columns_and_scatters_their_gradient(rng):
 
 
 def test_columns_are_numbers_of_any_kind(tmp_path):
-    some = fs.On(fs.Linear(), columns=[np.int64(2), 0])
+    some = fs.covariances.On(fs.Linear(), columns=[np.int64(2), 0])
     assert some.columns == (2, 0) and type(some.columns[0]) is int
     np.testing.assert_array_equal(fs.Linear().on(0).on(1).matrix(np.eye(2)), np.diag([0.0, 1.0]))
     fs.save(tmp_path / "some.npz", some)
@@ -37,11 +37,19 @@ def test_columns_are_numbers_of_any_kind(tmp_path):
         (fs.RBF().on(-1), ValueError, "`columns of On` must be a whole number of at least 0"),
         (fs.RBF().on(0.5), ValueError, "`columns of On` must be a whole number of at least 0"),
         (fs.RBF().on(), TypeError, r"On: `columns` must be a tuple of column numbers .* got \(\)"),
-        (fs.On(fs.RBF(), columns=1), TypeError, "On: `columns` must be a tuple .* got 1"),
-        (fs.On(1.0, columns=(0,)), TypeError, "On.part: `part` must be a covariance .* got float"),
+        (
+            fs.covariances.On(fs.RBF(), columns=1),
+            TypeError,
+            "On: `columns` must be a tuple .* got 1",
+        ),
+        (
+            fs.covariances.On(1.0, columns=(0,)),
+            TypeError,
+            "On.part: `part` must be a covariance .* got float",
+        ),
         (fs.RBF(1.0, np.ones(2)).on(0), ValueError, r"On.part: RBF: `lengthscales` has shape"),
         (
-            fs.OnFeatures(fs.RBF(), fs.Network.random((1, 2), rng=0)).on(0),
+            fs.covariances.OnFeatures(fs.RBF(), fs.covariances.Network.random((1, 2), rng=0)).on(0),
             TypeError,
             "On.part: a OnFeatures has inducing variables of its own",
         ),

@@ -46,7 +46,7 @@ def test_a_number_beside_a_covariance_is_a_constant(rng, two):
     "wrong, error, message",
     [
         (-1.0, ValueError, "`variance of the Constant` must be positive, got -1"),
-        (0, ValueError, r"must be positive, got 0; .* a list by fastsvgp.Sum\(parts\)"),
+        (0, ValueError, r"must be positive, got 0; .* a list by fastsvgp.covariances.Sum\(parts\)"),
         (np.float64(-2.0), ValueError, "must be positive, got -2"),
         (np.nan, ValueError, "`variance of the Constant` must be finite, got nan"),
         (np.float32(np.inf), ValueError, "must be finite, got inf"),

@@ -136,7 +136,7 @@ def test_no_images_and_two_sets(rng, name):
         np.shape(bar) == np.shape(a)
         for (_, _, bar), (_, _, a) in zip(leaves(bars[0]), leaves(covariance), strict=True)
     )
-    pair = fs.InducingPair(Z[:2], Z[2:])
+    pair = fs.posteriors.InducingPair(Z[:2], Z[2:])
     assert covariance.num_inducing(pair) == (2, M - 2) and covariance.num_columns(pair) == COLUMNS
     blocks = covariance.blocks(Z, X)
     np.testing.assert_array_equal(covariance.Kuf(pair, X), blocks.Kuf)
@@ -149,7 +149,7 @@ def test_no_images_and_two_sets(rng, name):
     "patch", [fs.RBF(1.2, 3.0), fs.Matern12(0.8, 2.0), fs.RBF(1.1, 2.0) * fs.Linear(0.3)], ids=str
 )
 def test_patch_of_image_size_gives_the_patch_covariance(rng, patch):
-    covariance = fs.Convolutional(patch, 1.0, image_shape=(3, 4), patch_shape=(3, 4))
+    covariance = fs.covariances.Convolutional(patch, 1.0, image_shape=(3, 4), patch_shape=(3, 4))
     Z, X = rng.standard_normal((M, D)), rng.standard_normal((N, D))
     ours, plain = covariance.blocks(Z, X, full_cov=True), patch.blocks(Z, X, full_cov=True)
     for (_, _, a), (_, _, b) in zip(leaves(ours), leaves(plain), strict=True):
@@ -173,7 +173,7 @@ def test_memory_does_not_grow_with_the_patches(rng, name):
     _, location = TABLE[name]
     windows = 39 * 39
     place = location and fs.Matern52(1.3, 2.0)
-    covariance = fs.Convolutional(
+    covariance = fs.covariances.Convolutional(
         fs.RBF(1.2, 3.0) if name != "sum" else fs.RBF(1.2, 3.0) + fs.Linear(),
         1.0,
         place,
@@ -200,7 +200,7 @@ def test_memory_does_not_grow_with_the_patches(rng, name):
 
 def test_oracle_matches_one_image_written_out(rng):
     """Write out the loops of the oracle for one image of two patches."""
-    covariance = fs.Convolutional(
+    covariance = fs.covariances.Convolutional(
         fs.RBF(1.3, 2.0), np.array([0.5, 2.0]), image_shape=(1, 3), patch_shape=(1, 2)
     )
     x, z = rng.standard_normal((1, 3)), rng.standard_normal((1, 2))

@@ -46,7 +46,7 @@ def test_bound_of_two_sets(rng, posterior):
     covariance, Z, _, X, _ = problem(rng, "sum")
     q, pair, Y = (
         problems.PAIRS[posterior].make(rng, np.eye(M)),
-        fs.InducingPair(Z[:4], Z[4:]),
+        fs.posteriors.InducingPair(Z[:4], Z[4:]),
         rng.standard_normal(N),
     )
     model = fs.SVGP(covariance, pair, q, fs.Gaussian(0.3))
@@ -72,7 +72,7 @@ def test_predictions_files_and_training(rng, tmp_path):
         Z,
         fs.Whitened(rng.standard_normal(M), np.eye(M)),
         fs.Gaussian(0.1),
-        fs.ConstantMean(0.5),
+        fs.means.ConstantMean(0.5),
     )
     mean, cov = fs.predict_f(model, X, full_cov=True)
     each, var = fs.predict_f(model, X)
@@ -145,7 +145,10 @@ def bad(**changes):
 def test_bad_models_are_named(rng, changes, kind, message):
     q = fs.Whitened(np.zeros(M), np.eye(M))
     model = fs.SVGP(
-        fs.Convolutional(**bad(**changes)), rng.standard_normal((M, D)), q, fs.Gaussian(0.1)
+        fs.covariances.Convolutional(**bad(**changes)),
+        rng.standard_normal((M, D)),
+        q,
+        fs.Gaussian(0.1),
     )
     with pytest.raises(kind, match=message):
         fs.elbo(model, rng.standard_normal((N, COLUMNS)), np.zeros(N))
@@ -160,7 +163,7 @@ def test_mismatched_shapes_are_refused(rng):
             TypeError, match="a Convolutional has inducing variables of its own .* use it alone"
         ):
             fs.elbo(fs.replace(model, covariance=composed), X, np.zeros(N))
-    nested = fs.Convolutional(covariance, 1.0, **SHAPE)
+    nested = fs.covariances.Convolutional(covariance, 1.0, **SHAPE)
     with pytest.raises(
         TypeError,
         match="Convolutional.patch_covariance: a Convolutional has inducing variables of its own",
@@ -175,8 +178,8 @@ def test_mismatched_shapes_are_refused(rng):
     with pytest.raises(ValueError, match="`Xs` has 69 columns where an image"):
         fs.predict_f(model, X[:, 1:])
     with pytest.raises(
-        TypeError, match="inducing inputs are patches, not rows of X; use fastsvgp.patch_inducing"
+        TypeError, match="inducing inputs are patches, not rows of X; use fastsvgp.inducing.patches"
     ):
-        fs.greedy_variance_inducing(X, 2, covariance)
+        fs.inducing.greedy_variance(X, 2, covariance)
     with pytest.raises(ValueError, match="`X` has 69 columns, but an image of `image_shape`"):
-        fs.extract_patches(X[:, 1:], (7, 5, 2), (3, 2))
+        fs.covariances.extract_patches(X[:, 1:], (7, 5, 2), (3, 2))

@@ -17,54 +17,66 @@ IMAGES = {"image_shape": (1, 3), "patch_shape": (1, 2)}
 EXACT = {
     "linear": lambda rng: fs.Linear(rng.uniform(0.5, 2, D)),
     "linear shared": lambda rng: fs.Linear(0.7),
-    "constant": lambda rng: fs.Constant(0.6),
-    "cosine": lambda rng: fs.Cosine(1.2, rng.uniform(0.1, 0.4, D)),
-    "polynomial": lambda rng: fs.Polynomial(rng.uniform(0.5, 2, D), 0.7, degree=1),
-    "coregion": lambda rng: fs.Coregion(rng.standard_normal((4, 2)), rng.uniform(0.3, 1, 4)).on(2),
-    "categorical": lambda rng: fs.Categorical(1.3, 0.8).on(1),
-    "categorical with a lengthscale per column": lambda rng: fs.Categorical(0.7, np.ones(1)).on(0),
-    "categories": lambda rng: fs.Categorical(0.7, rng.uniform(0.5, 2, 2)).on(2, 0),
-    "categories with one lengthscale": lambda rng: fs.Categorical(1.2, 0.9).on(0, 1),
-    "sum": lambda rng: fs.Linear(0.7) + 0.4 + fs.Cosine(1.1, 0.3),
-    "product": lambda rng: fs.Linear(0.7) * fs.Cosine(1.1, 0.3) * 0.8,
-    "change points": lambda rng: fs.ChangePoints(
-        (fs.Linear(0.7), fs.Constant(0.9)), at=np.array([0.2]), steepness=1.5, column=1
+    "constant": lambda rng: fs.covariances.Constant(0.6),
+    "cosine": lambda rng: fs.covariances.Cosine(1.2, rng.uniform(0.1, 0.4, D)),
+    "polynomial": lambda rng: fs.covariances.Polynomial(rng.uniform(0.5, 2, D), 0.7, degree=1),
+    "coregion": lambda rng: fs.covariances.Coregion(
+        rng.standard_normal((4, 2)), rng.uniform(0.3, 1, 4)
+    ).on(2),
+    "categorical": lambda rng: fs.covariances.Categorical(1.3, 0.8).on(1),
+    "categorical with a lengthscale per column": lambda rng: fs.covariances.Categorical(
+        0.7, np.ones(1)
+    ).on(0),
+    "categories": lambda rng: fs.covariances.Categorical(0.7, rng.uniform(0.5, 2, 2)).on(2, 0),
+    "categories with one lengthscale": lambda rng: fs.covariances.Categorical(1.2, 0.9).on(0, 1),
+    "sum": lambda rng: fs.Linear(0.7) + 0.4 + fs.covariances.Cosine(1.1, 0.3),
+    "product": lambda rng: fs.Linear(0.7) * fs.covariances.Cosine(1.1, 0.3) * 0.8,
+    "change points": lambda rng: fs.covariances.ChangePoints(
+        (fs.Linear(0.7), fs.covariances.Constant(0.9)), at=np.array([0.2]), steepness=1.5, column=1
     ),
-    "on features": lambda rng: fs.OnFeatures(fs.Linear(0.8), fs.Network.random((D, 4, 2), rng=1)),
-    "convolutional": lambda rng: fs.Convolutional(fs.Linear(0.8), rng.standard_normal(2), **IMAGES),
+    "on features": lambda rng: fs.covariances.OnFeatures(
+        fs.Linear(0.8), fs.covariances.Network.random((D, 4, 2), rng=1)
+    ),
+    "convolutional": lambda rng: fs.covariances.Convolutional(
+        fs.Linear(0.8), rng.standard_normal(2), **IMAGES
+    ),
 }
 RANDOM = {
     "rbf": lambda rng: fs.RBF(1.3, rng.uniform(0.8, 2, D)),
     "matern12": lambda rng: fs.Matern12(1.3, 1.4),
     "matern32": lambda rng: fs.Matern32(0.8, rng.uniform(0.8, 2, D)),
     "matern52": lambda rng: fs.Matern52(0.8, rng.uniform(0.8, 2, D)),
-    "rational quadratic": lambda rng: fs.RationalQuadratic(1.3, rng.uniform(0.8, 2, D), 0.7),
+    "rational quadratic": lambda rng: fs.covariances.RationalQuadratic(
+        1.3, rng.uniform(0.8, 2, D), 0.7
+    ),
     "sum of equal parts": lambda rng: fs.RBF(0.7, 1.1) + fs.RBF(0.7, 1.1),
     "sum and linear": lambda rng: fs.Matern52(0.7, 1.1) + fs.Linear(0.5),
     "product with linear": lambda rng: fs.RBF(0.7, 1.1) * fs.Linear(0.5) * 0.9,
     "product of rbf": lambda rng: (
         fs.RBF(0.7, rng.uniform(0.8, 2, D)) * fs.RBF(1.3, 1.1) * 0.9 * fs.RBF(1.2, 2.0)
     ),
-    "mixture": lambda rng: fs.spectral_mixture(
+    "mixture": lambda rng: fs.covariances.spectral_mixture(
         [0.8, 0.5], rng.uniform(0.1, 0.4, (2, D)), rng.uniform(0.1, 0.3, (2, D))
     ),
     "on": lambda rng: fs.RBF(0.8, 1.2).on(2, 0),
     "of an output": lambda rng: (
         fs.RBF(0.8, 1.2).on(0, 1)
-        * fs.Coregion(rng.standard_normal((4, 1)), rng.uniform(0.3, 1, 4)).on(2)
+        * fs.covariances.Coregion(rng.standard_normal((4, 1)), rng.uniform(0.3, 1, 4)).on(2)
     ),
-    "of a category": lambda rng: fs.Categorical(0.7, 2.1).on(1) * fs.Matern52(1.2, 0.9).on(0, 2),
+    "of a category": lambda rng: (
+        fs.covariances.Categorical(0.7, 2.1).on(1) * fs.Matern52(1.2, 0.9).on(0, 2)
+    ),
     "periodic": lambda rng: fs.Periodic(fs.RBF(1.2, rng.uniform(0.8, 2, D)), 2.3),
     "periodic mixture": lambda rng: fs.Periodic(
-        fs.RationalQuadratic(0.9, 1.1, 1.4), rng.uniform(2, 4, D)
+        fs.covariances.RationalQuadratic(0.9, 1.1, 1.4), rng.uniform(2, 4, D)
     ),
-    "change points of rbf": lambda rng: fs.ChangePoints(
+    "change points of rbf": lambda rng: fs.covariances.ChangePoints(
         (fs.RBF(0.7, 0.9), fs.Matern32(0.9, 1.5)), at=np.array([0.2]), steepness=1.5, column=1
     ),
-    "rbf on features": lambda rng: fs.OnFeatures(
-        fs.RBF(0.8, 1.2), fs.Network.random((D, 4, 2), rng=1)
+    "rbf on features": lambda rng: fs.covariances.OnFeatures(
+        fs.RBF(0.8, 1.2), fs.covariances.Network.random((D, 4, 2), rng=1)
     ),
-    "rbf of patches": lambda rng: fs.Convolutional(
+    "rbf of patches": lambda rng: fs.covariances.Convolutional(
         fs.RBF(0.8, 1.2), rng.standard_normal(2), **IMAGES
     ),
 }
@@ -159,10 +171,10 @@ def test_own_points_and_dtypes(rng, name):
 @pytest.mark.parametrize(
     "covariance",
     [
-        fs.Additive([1.0]),
-        fs.RBF() + fs.ArcCosine(),
-        fs.Polynomial(degree=2),
-        fs.Categorical().on(0, 1, 2, 3),
+        fs.covariances.Additive([1.0]),
+        fs.RBF() + fs.covariances.ArcCosine(),
+        fs.covariances.Polynomial(degree=2),
+        fs.covariances.Categorical().on(0, 1, 2, 3),
         fs.RBF() * fs.Matern32(),
     ],
     ids=repr,
@@ -196,9 +208,15 @@ def test_runs_of_points_join(rng, name, own, monkeypatch):
 def test_memory_of_runs(rng, name, own):
     """It does not grow with the points: at most twice that of a run, 2^21 numbers."""
     covariance, columns = {
-        "patches": (fs.Convolutional(fs.RBF(), 0.1, image_shape=(8, 8), patch_shape=(3, 3)), 64),
-        "product": (fs.RBF() * fs.Coregion(np.ones((9, 3)), np.ones(9)).on(0), 2),
-        "network": (fs.OnFeatures(fs.RBF(), fs.Network.random((2, 500, 3), rng=0)), 2),
+        "patches": (
+            fs.covariances.Convolutional(fs.RBF(), 0.1, image_shape=(8, 8), patch_shape=(3, 3)),
+            64,
+        ),
+        "product": (fs.RBF() * fs.covariances.Coregion(np.ones((9, 3)), np.ones(9)).on(0), 2),
+        "network": (
+            fs.covariances.OnFeatures(fs.RBF(), fs.covariances.Network.random((2, 500, 3), rng=0)),
+            2,
+        ),
     }[name]
     S, n = 4, 3000
     features = covariance.features(4, 0, columns)
@@ -218,7 +236,10 @@ def test_memory_of_runs(rng, name, own):
 
 
 def test_quantiles_of_a_mixture_are_drawn_once(rng, monkeypatch):
-    covariance, seeds = fs.RationalQuadratic(1.0, 1.1, rng.uniform(0.5, 2)), np.arange(3)
+    covariance, seeds = (
+        fs.covariances.RationalQuadratic(1.0, 1.1, rng.uniform(0.5, 2)),
+        np.arange(3),
+    )
     X, w = points(rng, covariance, 4), rng.standard_normal((3, 1, 6))
     first = covariance.features(6, seeds.astype(np.uint64), D).multiply(X, w)
     monkeypatch.setattr(kernels, "fourier_frequencies", None)
@@ -227,9 +248,9 @@ def test_quantiles_of_a_mixture_are_drawn_once(rng, monkeypatch):
 
 
 def test_codes_beyond_the_features_are_named(tune):
-    features = fs.Categorical().features(4, 0, 1)
+    features = fs.covariances.Categorical().features(4, 0, 1)
     tune(feature_codes=3)
-    few = fs.Categorical().features(4, 0, 1)
+    few = fs.covariances.Categorical().features(4, 0, 1)
     for some, last in ((features, 31), (few, 2)):
         w = np.ones((1, 1, some.size))
         assert some.multiply(np.array([[last]], float), w).shape == (1, 1, 1)

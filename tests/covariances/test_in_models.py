@@ -21,7 +21,9 @@ def inside(rng, name):
 
 def pair(rng):
     sets = [field for m in (M, M2) for field in (rng.standard_normal(m), lower_factor(rng, m))]
-    return fs.InducingPair(*(rng.uniform(-2, 2, (m, D)) for m in (M, M2))), fs.Orthogonal(*sets)
+    return fs.posteriors.InducingPair(
+        *(rng.uniform(-2, 2, (m, D)) for m in (M, M2))
+    ), fs.posteriors.Orthogonal(*sets)
 
 
 STEP = 1e-4  # cosines of high frequency curve within a longer one
@@ -58,7 +60,9 @@ def test_single_precision_files_and_training(rng, name, tmp_path):
     low = cast(model, np.float32)
     found, low_grad = fs.elbo_and_grad(low, X.astype("f4"), Y.astype("f4"), jitter=JITTER)
     assert found == pytest.approx(value, rel=1e-4)
-    for (path, _, ours), (_, _, exact) in zip(fs.leaves(low_grad), fs.leaves(grad), strict=True):
+    for (path, _, ours), (_, _, exact) in zip(
+        fs.records.leaves(low_grad), fs.records.leaves(grad), strict=True
+    ):
         assert ours.dtype == np.float32
         np.testing.assert_allclose(
             ours, exact, rtol=0, atol=2e-3 * max(1, np.abs(exact).max()), err_msg=path

@@ -28,9 +28,9 @@ everything = pytest.mark.parametrize("network, inner", TABLE)
 
 def covariance_of(rng, network="tanh", inner="rbf", dtype=np.float64):
     sizes, activation = NETWORKS[network]
-    found = fs.Network.random(sizes, activation, rng)
+    found = fs.covariances.Network.random(sizes, activation, rng)
     biases = tuple(rng.standard_normal(b.shape) for b in found.biases)
-    found = fs.OnFeatures(INNER[inner](), fs.replace(found, biases=biases))
+    found = fs.covariances.OnFeatures(INNER[inner](), fs.replace(found, biases=biases))
     return tree_map(lambda a: np.asarray(a, dtype)[()], found)
 
 
@@ -137,7 +137,7 @@ def test_all_blocks_at_once_are_the_sum(rng, network, inner):
     covariance = covariance_of(rng, network, inner)
     Z, X = inputs(rng, covariance)
     blocks = covariance.blocks(Z, X, full_cov=True)
-    bar = fs.Blocks(
+    bar = fs.records.Blocks(
         symmetric(rng, M), rng.standard_normal((M, N)), rng.standard_normal(N), symmetric(rng, N)
     )
     need = ("covariance", "inducing", "X")
@@ -152,7 +152,7 @@ def test_all_blocks_at_once_are_the_sum(rng, network, inner):
         np.testing.assert_allclose(found, total, rtol=1e-10, atol=1e-12, err_msg=path)
     np.testing.assert_allclose(whole[1], of_u[1] + cross[1], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(whole[2], cross[2] + own[1] + joint[1], rtol=1e-10, atol=1e-12)
-    nothing = covariance.blocks_vjp(fs.Blocks(None, None, None), blocks, Z, X, need)
+    nothing = covariance.blocks_vjp(fs.records.Blocks(None, None, None), blocks, Z, X, need)
     assert not any(np.any(bar) for _, _, bar in leaves(nothing[0]))
     assert not nothing[1].any() and not nothing[2].any()
 
@@ -201,7 +201,10 @@ def test_bound_and_gradient(rng, posterior, weighted):
 def test_bound_of_two_sets(rng, posterior):
     covariance = covariance_of(rng, "relu", "sum")
     Z, X = inputs(rng, covariance)
-    q, pair = problems.PAIRS[posterior].make(rng, np.eye(M)), fs.InducingPair(Z[:4], Z[4:])
+    q, pair = (
+        problems.PAIRS[posterior].make(rng, np.eye(M)),
+        fs.posteriors.InducingPair(Z[:4], Z[4:]),
+    )
     model, Y = fs.SVGP(covariance, pair, q, fs.Gaussian(0.3)), rng.standard_normal(N)
     value, grad = fs.elbo_and_grad(model, X, Y, jitter=problems.JITTER)
 
@@ -217,7 +220,7 @@ def test_bound_of_two_sets(rng, posterior):
 def test_natural_step_and_grad(rng, outputs):
     """Natural steps share rows with the gradient that follows, and agree with two passes."""
     model, X, Y = svgp(rng, outputs=outputs)
-    stepped, _, value, grad = fs.natural_step_and_grad(model, X, Y, step_size=0.5)
+    stepped, _, value, grad = fs.optim.natural_step_and_grad(model, X, Y, step_size=0.5)
     again, _ = fs.natural_step(model, X, Y, step_size=0.5)
     np.testing.assert_allclose(stepped.posterior.mean, again.posterior.mean, rtol=1e-9)
     value_there, there = fs.elbo_and_grad(stepped, X, Y)
@@ -262,8 +265,8 @@ def test_collapsed_bound(rng):
     )
     optimal = fs.optimal_svgp(sgpr, X, Y)
     np.testing.assert_allclose(fs.elbo(optimal, X, Y), value, rtol=1e-6)
-    pair = fs.OrthogonalSGPR(
-        model.covariance, fs.InducingPair(model.inducing[:3], model.inducing[3:]), 0.1
+    pair = fs.bounds.OrthogonalSGPR(
+        model.covariance, fs.posteriors.InducingPair(model.inducing[:3], model.inducing[3:]), 0.1
     )
     value, grad = fs.collapsed_bound_and_grad(pair, X, Y)
     fs.testing.assert_gradient(
@@ -277,7 +280,7 @@ def test_predictions_and_their_gradient(rng):
     each, var = fs.predict_f(model, X)
     np.testing.assert_allclose(mean, each, rtol=1e-12)
     np.testing.assert_allclose(np.diag(cov), var, rtol=1e-9)
-    _, _, back = fs.predict_f_and_vjp(model, X)
+    _, _, back = fs.bounds.predict_f_and_vjp(model, X)
     mean_bar, var_bar = rng.standard_normal((2, N))
     X_bar = back(mean_bar, var_bar)
 
@@ -338,15 +341,15 @@ def test_float32(rng):
 
 
 def test_random_networks(rng):
-    network = fs.Network.random((400, 300, 2), rng=0)
+    network = fs.covariances.Network.random((400, 300, 2), rng=0)
     assert [W.shape for W in network.weights] == [(400, 300), (300, 2)]
     np.testing.assert_allclose(network.weights[0].std(), 1 / 20, rtol=0.02)
     assert not network.biases[0].any() and network.activation == "tanh"
-    relu = fs.Network.random([4, 500, 2], "relu", rng=0)
+    relu = fs.covariances.Network.random([4, 500, 2], "relu", rng=0)
     assert np.abs(relu.biases[0]).max() <= 1 and relu.biases[0].std() > 0.5
-    again = fs.Network.random((4, 500, 2), "relu", rng=0)
+    again = fs.covariances.Network.random((4, 500, 2), "relu", rng=0)
     np.testing.assert_array_equal(relu.weights[1], again.weights[1])
-    given = fs.Network([[[1.0, 2.0], [3.0, 4.0]], np.ones((2, 1))], [[0.5, 0.5]])
+    given = fs.covariances.Network([[[1.0, 2.0], [3.0, 4.0]], np.ones((2, 1))], [[0.5, 0.5]])
     assert isinstance(given.weights[0], np.ndarray) and is_record(given)
     np.testing.assert_allclose(given(np.ones((1, 2))), [[np.tanh(4.5) + np.tanh(6.5)]])
 
@@ -384,27 +387,39 @@ def test_bad_networks_are_named(rng, change, kind, message):
     model, X, Y = svgp(rng)
     network = fs.replace(model.covariance.network, **change)
     with pytest.raises(kind, match=message):
-        fs.elbo(fs.replace(model, covariance=fs.OnFeatures(fs.RBF(), network)), X, Y)
+        fs.elbo(fs.replace(model, covariance=fs.covariances.OnFeatures(fs.RBF(), network)), X, Y)
 
 
 def test_bad_parts_are_named(rng):
     model, X, Y = svgp(rng)
     covariance = model.covariance
     for bad, kind, message in (
-        (fs.OnFeatures(2.0, covariance.network), TypeError, "`covariance` must be a covariance"),
         (
-            fs.OnFeatures(fs.RBF(), 2.0),
+            fs.covariances.OnFeatures(2.0, covariance.network),
             TypeError,
-            "`network` must be a fastsvgp.Network, got float",
+            "`covariance` must be a covariance",
         ),
-        (fs.OnFeatures(fs.RBF(1.0, np.ones(3)), covariance.network), ValueError, r"shape \(3,\)"),
+        (
+            fs.covariances.OnFeatures(fs.RBF(), 2.0),
+            TypeError,
+            "`network` must be a fastsvgp.covariances.Network, got float",
+        ),
+        (
+            fs.covariances.OnFeatures(fs.RBF(1.0, np.ones(3)), covariance.network),
+            ValueError,
+            r"shape \(3,\)",
+        ),
         (covariance + fs.RBF(), TypeError, "a OnFeatures has inducing variables of its own"),
-        (fs.OnFeatures(covariance, covariance.network), TypeError, "inducing variables of its own"),
+        (
+            fs.covariances.OnFeatures(covariance, covariance.network),
+            TypeError,
+            "inducing variables of its own",
+        ),
     ):
         with pytest.raises(kind, match=message):
             fs.elbo(fs.replace(model, covariance=bad), X, Y)
     for sizes in ((3,), (3, 0, 2), (3, 1.5, 2)):
         with pytest.raises(ValueError, match="`sizes` must be at least two positive integers"):
-            fs.Network.random(sizes)
+            fs.covariances.Network.random(sizes)
     with pytest.raises(ValueError, match="`activation` must be 'tanh' or 'relu', got 'sine'"):
-        fs.Network.random((3, 2), "sine")
+        fs.covariances.Network.random((3, 2), "sine")

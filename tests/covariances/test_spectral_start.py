@@ -18,7 +18,7 @@ def waves(rng, N):
 @pytest.mark.parametrize("N", [400, 3000])  # with 200, noise hides the weak wave in 1 of 200
 def test_it_finds_waves_at_irregular_places(rng, N):
     X, y = waves(rng, N)
-    found = fs.spectral_start(X, y, components=2, rng=0)
+    found = fs.inducing.spectral_start(X, y, components=2, rng=0)
     strong, weak = (part.parts for part in found.parts)
     assert strong[1].frequencies == pytest.approx(0.8, abs=0.02)
     assert weak[1].frequencies == pytest.approx(2.1, abs=0.05)
@@ -30,20 +30,24 @@ def test_it_finds_waves_at_irregular_places(rng, N):
 
 def test_a_model_starts_better(rng):
     X, y = waves(rng, 200)
-    Z = fs.kmeans_inducing(X, 60, rng=0)
+    Z = fs.inducing.kmeans(X, 60, rng=0)
     bounds = [
         fs.collapsed_bound(fs.SGPR(covariance, Z, 0.05), X, y)
-        for covariance in (fs.spectral_start(X, y, 2, rng=0), fs.RBF(1.0, 3.0), fs.RBF(1.0, 0.3))
+        for covariance in (
+            fs.inducing.spectral_start(X, y, 2, rng=0),
+            fs.RBF(1.0, 3.0),
+            fs.RBF(1.0, 0.3),
+        )
     ]
     assert bounds[0] > max(bounds[1:]) + 50
 
 
 def test_other_columns_and_constants(rng):
     X, y = waves(rng, 100)
-    found = fs.spectral_start(np.hstack([X, rng.standard_normal((100, 1))]), y, rng=0)
+    found = fs.inducing.spectral_start(np.hstack([X, rng.standard_normal((100, 1))]), y, rng=0)
     assert len(found.parts) == 4
     found.check_dim(2)
-    flat = fs.spectral_start(np.zeros((5, 1)), np.zeros(5), 3)
+    flat = fs.inducing.spectral_start(np.zeros((5, 1)), np.zeros(5), 3)
     assert np.isfinite(flat.matrix(np.zeros((2, 1)))).all()
 
 
@@ -58,13 +62,13 @@ def test_other_columns_and_constants(rng):
 )
 def test_bad_data(X, y, message):
     with pytest.raises(ValueError, match=message):
-        fs.spectral_start(X, y)
+        fs.inducing.spectral_start(X, y)
     with pytest.raises(ValueError, match="`components` must be a whole number"):
-        fs.spectral_start(np.zeros((3, 1)), np.zeros(3), components=0)
+        fs.inducing.spectral_start(np.zeros((3, 1)), np.zeros(3), components=0)
 
 
 def test_shapes_of_a_mixture():
     with pytest.raises(ValueError, match=r"`weights` must have shape \(Q,\) and `means` \(Q, D\)"):
-        fs.spectral_mixture([1.0], [0.1], [0.1])
+        fs.covariances.spectral_mixture([1.0], [0.1], [0.1])
     with pytest.raises(ValueError, match="`scales` must have the shape of `means`"):
-        fs.spectral_mixture([1.0], [[0.1]], [[0.1, 0.2]])
+        fs.covariances.spectral_mixture([1.0], [[0.1]], [[0.1, 0.2]])

@@ -23,26 +23,28 @@ from fastsvgp.train.steps.minibatch import MinibatchSteps
 M, N, D = 11, 60, 3
 LIKELIHOODS = {
     "gaussian": (fs.Gaussian(np.float64(0.3)), ()),
-    "laplace": (fs.Laplace(np.float64(0.4)), ()),
+    "laplace": (fs.likelihoods.Laplace(np.float64(0.4)), ()),
     "student": (fs.StudentT(np.float64(0.4), df=4.0), (2,)),
     "probit": (fs.BernoulliProbit(), ()),
-    "logit": (fs.BernoulliLogit(), ()),
+    "logit": (fs.likelihoods.BernoulliLogit(), ()),
     "poisson": (fs.Poisson(), ()),
-    "zero_inflated": (fs.ZeroInflatedPoisson(np.float64(0.3)), ()),
-    "ordinal": (fs.Ordinal(np.float64(-0.5), np.ones(1)), ()),
-    "heteroskedastic": (fs.HeteroskedasticGaussian(), (2,)),
-    "negative_binomial": (fs.HeteroskedasticNegativeBinomial(num_nodes=8), (4,)),
-    "robust": (fs.RobustMax(num_classes=3), (3,)),
+    "zero_inflated": (fs.likelihoods.ZeroInflatedPoisson(np.float64(0.3)), ()),
+    "ordinal": (fs.likelihoods.Ordinal(np.float64(-0.5), np.ones(1)), ()),
+    "heteroskedastic": (fs.likelihoods.HeteroskedasticGaussian(), (2,)),
+    "negative_binomial": (fs.likelihoods.HeteroskedasticNegativeBinomial(num_nodes=8), (4,)),
+    "robust": (fs.likelihoods.RobustMax(num_classes=3), (3,)),
 }
 
 
 def model_of(rng, outputs=(), likelihood=None, dtype=np.float64):
     W = np.tril(0.1 * rng.standard_normal((*outputs, M, M))) + np.eye(M)
     q = fs.Whitened(0.3 * rng.standard_normal((*outputs, M)), W)
-    covariance = fs.Sum(
+    covariance = fs.covariances.Sum(
         (fs.Matern32(np.float64(1.3), np.array([0.8, 1.1, 1.4])), fs.Linear(np.float64(0.2)))
     )
-    mean = fs.LinearMean(0.1 * rng.standard_normal(D), np.float64(0.2)) if not outputs else None
+    mean = (
+        fs.means.LinearMean(0.1 * rng.standard_normal(D), np.float64(0.2)) if not outputs else None
+    )
     model = fs.SVGP(
         covariance, rng.standard_normal((M, D)), q, likelihood or fs.Gaussian(np.float64(0.3)), mean
     )
@@ -64,7 +66,7 @@ def targets(rng, likelihood, outputs):
 
 def assert_equal(a, b):
     for (path, _, x), (_, _, y) in zip(
-        fs.leaves(fs.to_host(a)), fs.leaves(fs.to_host(b)), strict=True
+        fs.records.leaves(fs.to_host(a)), fs.records.leaves(fs.to_host(b)), strict=True
     ):
         np.testing.assert_array_equal(x, y, err_msg=path, strict=True)
 
@@ -104,7 +106,7 @@ def test_captured_steps_have_the_same_trajectory(gpu, rng, name, dtype):
 
 @pytest.mark.parametrize("optimiser", [
     fs.sgd(1e-3), fs.sgd(1e-3, momentum=0.9),
-    fs.adam(fs.schedules.cosine(0.02, 1e-3, 5), step_sizes={"inducing": 1e-3}),
+    fs.adam(fs.optim.schedules.cosine(0.02, 1e-3, 5), step_sizes={"inducing": 1e-3}),
     fs.adam(0.02, fixed=("inducing", "covariance"), transform="log"),
 ], ids=["sgd", "momentum", "sizes", "fixed"])  # fmt: skip
 def test_optimisers(gpu, rng, optimiser):
@@ -236,13 +238,13 @@ def test_reasons(gpu, rng, caplog, taken):
     model, X = model_of(rng), rng.standard_normal((N, D))
     there, settings = fs.to_device(model), {"steps": 1, "batch_size": 16, "rng": 3}
     soft = fs.to_device(model_of(rng, (3,), fs.Softmax(num_classes=3)))
-    mixed = fs.replace_at(there, "likelihood.variance", 0.3)
+    mixed = fs.records.replace_at(there, "likelihood.variance", 0.3)
     refused = [
         (model, {}, X[:, 0], "the model is on the host"),
         (there, {"natural_step_size": 0.1}, X[:, 0], "branch on the host"),
         (soft, {}, np.zeros(N, int), "its own random numbers"),
         (there, {"m_steps": 2}, X[:, 0], "several steps"),
-        (there, {"optimiser": fs.adam(fs.schedules.plateau(0.01))}, X[:, 0],
+        (there, {"optimiser": fs.adam(fs.optim.schedules.plateau(0.01))}, X[:, 0],
          "neither adam nor sgd"),
         (mixed, {}, X[:, 0], "`likelihood.variance` is a number of the host"),
     ]  # fmt: skip

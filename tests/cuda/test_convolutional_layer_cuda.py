@@ -15,7 +15,9 @@ SETTINGS = {"num_data": 30.0, "jitter": JITTER}
 def test_feature_maps(gpu, rng, kind):
     model, X, Y, _ = problem(rng, kind)
     here = (
-        fs.tree_map(lambda leaf: np.float64(leaf) if isinstance(leaf, float) else leaf, model),
+        fs.records.tree_map(
+            lambda leaf: np.float64(leaf) if isinstance(leaf, float) else leaf, model
+        ),
         X,
         Y,
     )

@@ -15,7 +15,7 @@ f8 = np.float64
 
 def arrays_of(model):
     """Return Python numbers as NumPy's, for comparison with gradients on a device."""
-    return fs.tree_map(lambda leaf: f8(leaf) if isinstance(leaf, float) else leaf, model)
+    return fs.records.tree_map(lambda leaf: f8(leaf) if isinstance(leaf, float) else leaf, model)
 
 
 @pytest.mark.parametrize("name", ["two", "three", "outputs"])
@@ -26,7 +26,7 @@ def test_bounds(gpu, rng, name):
     check_bound(gpu, fs.elbo_and_grad, here, there, rng=1, inputs=True, **SETTINGS)
     check_bound(
         gpu,
-        fs.data_term_and_grad,
+        fs.bounds.data_term_and_grad,
         here,
         there,
         rng=1,
@@ -34,7 +34,7 @@ def test_bounds(gpu, rng, name):
         wrt=("layers.0.inducing",),
         **SETTINGS,
     )
-    check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1], jitter=JITTER)
+    check_bound(gpu, fs.bounds.kl_term_and_grad, here[:1], there[:1], jitter=JITTER)
     draws = draws_for(rng, model, 2)
     with Copies(gpu, 1):
         value = fs.elbo(*there, draws=tuple(map(gpu.there, draws)), **SETTINGS)
@@ -76,10 +76,10 @@ def test_steps(gpu, rng):
     )
     q, due_q = found.layers[0].posterior, due.layers[0].posterior
     with Copies(gpu, 1):
-        q = fs.natural_update(q, grad.layers[0].posterior, 0.1)
-    assert_same(q, fs.natural_update(due_q, due_grad.layers[0].posterior, 0.1), 1e-9)
+        q = fs.optim.natural_update(q, grad.layers[0].posterior, 0.1)
+    assert_same(q, fs.optim.natural_update(due_q, due_grad.layers[0].posterior, 0.1), 1e-9)
     relaxed = moved(gpu, arrays_of(problem(rng, "three")[0]))[0]
-    refreshed, infos = fs.refresh_inverse(relaxed, jitter=JITTER)
+    refreshed, infos = fs.optim.update_inverse_factor(relaxed, jitter=JITTER)
     assert infos[1].converged and hasattr(
         refreshed.layers[1].posterior.inverse_tril, "__cuda_array_interface__"
     )
@@ -88,7 +88,8 @@ def test_steps(gpu, rng):
 def test_a_floor_and_a_failure(gpu, rng):
     model, _, Y = problem(rng, "two")
     hidden = fs.replace(
-        model.layers[0], posterior=fs.LikelihoodForm(rng.standard_normal((3, 4)), np.full(4, 1e-17))
+        model.layers[0],
+        posterior=fs.posteriors.LikelihoodForm(rng.standard_normal((3, 4)), np.full(4, 1e-17)),
     )
     model = arrays_of(fs.replace(model, layers=(hidden, model.layers[1])))
     X = np.concatenate([hidden.inducing[:2], rng.uniform(-2, 2, (B - 2, 2))])
@@ -110,10 +111,12 @@ def test_start_is_that_of_the_cpu(gpu, rng):
     X = rng.standard_normal((30, 3))
     for width in (None, 2, 4):
         here, there = (
-            fs.deep_gp(rows, fs.Gaussian(f8(0.1)), 3, 5, width=width, rng=0)
+            fs.layers.deep_gp(rows, fs.Gaussian(f8(0.1)), 3, 5, width=width, rng=0)
             for rows in (X, gpu.there(X))
         )
-        for (path, _, a), (_, _, b) in zip(fs.leaves(there), fs.leaves(here), strict=True):
+        for (path, _, a), (_, _, b) in zip(
+            fs.records.leaves(there), fs.records.leaves(here), strict=True
+        ):
             np.testing.assert_allclose(
                 a.get() if hasattr(a, "get") else a, b, rtol=1e-9, atol=1e-11, err_msg=path
             )

@@ -40,7 +40,7 @@ def test_a_training_on_a_stream_of_its_own(real, rng):
         found, _ = fs.fit(model, X, Y, steps=5, batch_size=16, natural_step_size=0.1, rng=1)
         stream.synchronize()
     for (path, _, one), (_, _, other) in zip(
-        fs.leaves(fs.to_host(found)), fs.leaves(fs.to_host(expected)), strict=True
+        fs.records.leaves(fs.to_host(found)), fs.records.leaves(fs.to_host(expected)), strict=True
     ):
         np.testing.assert_array_equal(one, other, err_msg=path)
 

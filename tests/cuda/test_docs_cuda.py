@@ -12,7 +12,7 @@ import fastsvgp as fs
 def test_additions_of_the_docs(gpu, page):
     names = run(ROOT / "docs" / f"{page}.md")
     X, Y = names["X"], names["Y"]
-    model = fs.tree_map(lambda leaf: np.asarray(leaf)[()], names["model"])
+    model = fs.records.tree_map(lambda leaf: np.asarray(leaf)[()], names["model"])
     on_device = fs.to_device(model), gpu.there(X), gpu.there(Y)
     value, *bars = fs.elbo_and_grad(*on_device, inputs=True)
     exact, *exact_bars = fs.elbo_and_grad(model, X, Y, inputs=True)

@@ -13,7 +13,7 @@ def test_faults_have_the_same_words(gpu, rng):
     good = small_model(rng)
 
     def with_leaf(path, value):
-        return fs.replace_at(good, path, value)
+        return fs.records.replace_at(good, path, value)
 
     spoilt, W = X.copy(), good.posterior.scale_tril.copy()
     spoilt[3, 1], W[4, 4] = np.nan, -1
@@ -22,7 +22,7 @@ def test_faults_have_the_same_words(gpu, rng):
     twice = good.inducing.copy()
     twice[1] = twice[0]
     labels = fs.replace(good, likelihood=fs.BernoulliProbit())
-    classes = small_model(rng, (3,), likelihood=fs.RobustMax(num_classes=3))
+    classes = small_model(rng, (3,), likelihood=fs.likelihoods.RobustMax(num_classes=3))
     # some of these pass Cholesky
     pairs = [np.where(np.arange(M)[:, None] == 4, Z[2], Z) for Z in rng.standard_normal((6, M, D))]
     cases = [
@@ -55,7 +55,7 @@ def test_faults_have_the_same_words(gpu, rng):
 def test_faults_of_the_other_entries(gpu, rng):
     gpu, X, Y = gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
     good = small_model(rng)
-    bad = fs.replace_at(good, "covariance.lengthscales", -np.ones(D))
+    bad = fs.records.replace_at(good, "covariance.lengthscales", -np.ones(D))
     sgpr = fs.SGPR(bad.covariance, good.inducing, f8(0.3))
     silent = fs.SGPR(good.covariance, good.inducing, f8(1e-310))
     twice = fs.SGPR(
@@ -65,11 +65,13 @@ def test_faults_of_the_other_entries(gpu, rng):
     )
     q = good.posterior
     # too far from the root; this is checked first
-    stopped = fs.replace(good, posterior=fs.InverseFreeWhitened(q.mean, q.scale_tril, np.eye(M)))
-    stopped = fs.replace_at(stopped, "covariance.variance", f8(np.nan))
+    stopped = fs.replace(
+        good, posterior=fs.posteriors.InverseFreeWhitened(q.mean, q.scale_tril, np.eye(M))
+    )
+    stopped = fs.records.replace_at(stopped, "covariance.variance", f8(np.nan))
     for function, model, *data in [
         (fs.elbo, stopped, X, Y), (fs.natural_step, bad, X, Y),
-        (fs.predict_y, bad, X), (fs.kl_term_and_grad, bad),
+        (fs.predict_y, bad, X), (fs.bounds.kl_term_and_grad, bad),
         (fs.collapsed_bound, sgpr, X, Y), (fs.collapsed_bound_and_grad, silent, X, Y),
         (lambda *a: fs.collapsed_bound(*a, jitter=0.0), twice, X, Y),
         (fs.optimal_svgp, sgpr, X, Y), (fs.sample_f, bad, X),

@@ -33,7 +33,7 @@ def rounded(tree, dtype=np.float32):
     """Return a record or array with numbers rounded to float32, as float32 or float64."""
     if isinstance(tree, np.ndarray):
         return tree.astype(np.float32).astype(dtype) if tree.dtype.kind == "f" else tree
-    return fs.tree_map(lambda a: np.asarray(a, np.float32).astype(dtype)[()], tree)
+    return fs.records.tree_map(lambda a: np.asarray(a, np.float32).astype(dtype)[()], tree)
 
 
 def by_name(results):
@@ -43,7 +43,7 @@ def by_name(results):
             f"{i} {name}": a for i, part in enumerate(results) for name, a in by_name(part).items()
         }
     if hasattr(results, "_record_fields"):
-        return {path: value for path, _, value in fs.leaves(results)}
+        return {path: value for path, _, value in fs.records.leaves(results)}
     return {"": results}
 
 
@@ -132,6 +132,6 @@ def test_steps(gpu, rng, posterior):
     there, X, Y = moved(gpu, *map(rounded, (model, X, np.sin(X[:, 0]))))
     found, info = fs.fit(there, X, Y, steps=3, batch_size=20, rng=3)
     assert (
-        all(leaf.dtype == np.float32 for _, _, leaf in fs.leaves(found))
+        all(leaf.dtype == np.float32 for _, _, leaf in fs.records.leaves(found))
         and np.isfinite(info.values).all()
     )

@@ -36,8 +36,8 @@ def test_equals_the_cpu(cupy, rng, start, dtype):
     A = covariance(rng).astype(dtype)
     L = STARTS[start](A)
     L = None if L is None else L.astype(dtype)
-    expected, truth = fs.inverse_factor(A, L)
-    got, info = fs.inverse_factor(cupy.asarray(A), None if L is None else cupy.asarray(L))
+    expected, truth = fs.optim.inverse_factor(A, L)
+    got, info = fs.optim.inverse_factor(cupy.asarray(A), None if L is None else cupy.asarray(L))
     assert isinstance(got, cupy.ndarray) and got.dtype == dtype
     assert (info.converged, info.steps, info.reason) == (True, truth.steps, "converged")
     np.testing.assert_allclose(
@@ -50,15 +50,15 @@ def test_equals_the_cpu(cupy, rng, start, dtype):
 
 def test_other_ends_and_batches(cupy, rng):
     A = covariance(rng)
-    searched = fs.inverse_factor(cupy.asarray(A), step_size=lambda t: 1e6)[1]
+    searched = fs.optim.inverse_factor(cupy.asarray(A), step_size=lambda t: 1e6)[1]
     assert searched.converged and searched.searches == searched.steps
-    rounded = fs.inverse_factor(cupy.asarray(A.astype("f")), tolerance=1e-6)[1]
+    rounded = fs.optim.inverse_factor(cupy.asarray(A.astype("f")), tolerance=1e-6)[1]
     assert rounded.reason == "rounding" and 0 < rounded.reachable < 1e-3
-    assert fs.inverse_factor(cupy.asarray([[1, 1.5], [1.5, 1]]))[1].reason == "indefinite"
-    both, info = fs.inverse_factor(cupy.asarray(np.stack([A, 2 * A])))
+    assert fs.optim.inverse_factor(cupy.asarray([[1, 1.5], [1.5, 1]]))[1].reason == "indefinite"
+    both, info = fs.optim.inverse_factor(cupy.asarray(np.stack([A, 2 * A])))
     assert info.converged.all()
-    np.testing.assert_array_equal(both.get()[0], fs.inverse_factor(cupy.asarray(A))[0].get())
-    assert not fs.inverse_factor(cupy.asarray(A), max_steps=2)[1].converged
+    np.testing.assert_array_equal(both.get()[0], fs.optim.inverse_factor(cupy.asarray(A))[0].get())
+    assert not fs.optim.inverse_factor(cupy.asarray(A), max_steps=2)[1].converged
 
 
 def waits_of(A, L=None, **settings):
@@ -114,4 +114,4 @@ def test_speculative_steps_are_undone(cupy, rng, monkeypatch):
 def test_arrays_of_two_devices_are_refused(cupy, rng):
     A = covariance(rng)
     with pytest.raises(TypeError, match="device"):
-        fs.inverse_factor(cupy.asarray(A), np.eye(M))
+        fs.optim.inverse_factor(cupy.asarray(A), np.eye(M))

@@ -13,7 +13,7 @@ NAMES = "lmc", "separate", "icm", "wide", "pairs", "inverse-free", "noise", "dis
 
 def arrays_of(model):
     """Return Python numbers as NumPy's, for comparison with gradients on a device."""
-    return fs.tree_map(lambda leaf: f8(leaf) if isinstance(leaf, float) else leaf, model)
+    return fs.records.tree_map(lambda leaf: f8(leaf) if isinstance(leaf, float) else leaf, model)
 
 
 def both(gpu, rng, name):
@@ -28,8 +28,8 @@ def test_bounds(gpu, rng, name):
     here, there, options = both(gpu, rng, name)
     check_bound(gpu, fs.elbo_and_grad, here, there, inputs=True, **options)
     wrt = "latents.0.inducing" if here[0].latents[0].inducing is not None else "inducing"
-    check_bound(gpu, fs.data_term_and_grad, here, there, wrt=(wrt, "likelihood"), **options)
-    check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1], jitter=options["jitter"])
+    check_bound(gpu, fs.bounds.data_term_and_grad, here, there, wrt=(wrt, "likelihood"), **options)
+    check_bound(gpu, fs.bounds.kl_term_and_grad, here[:1], there[:1], jitter=options["jitter"])
     with Copies(gpu, 1):
         value = fs.elbo(*there, **options)
     assert value == pytest.approx(fs.elbo(*here, **options), rel=1e-10)
@@ -63,8 +63,8 @@ def test_predictions(gpu, rng, name):
     assert_same(density, fs.predict_log_density(*here, **settings))
     draws = [fs.sample_f(*side[:2], 2, rng=0, **settings) for side in (there, here)]
     assert_same(*draws, 1e-8)
-    mean, var, pull = fs.predict_f_and_vjp(*there[:2], **settings)
-    due_mean, due_var, due_pull = fs.predict_f_and_vjp(*here[:2], **settings)
+    mean, var, pull = fs.bounds.predict_f_and_vjp(*there[:2], **settings)
+    due_mean, due_var, due_pull = fs.bounds.predict_f_and_vjp(*here[:2], **settings)
     assert_same((mean, var), (due_mean, due_var))
     bars = rng.standard_normal((2, *due_mean.shape))
     assert_same(pull(*map(gpu.there, bars)), due_pull(*bars))
@@ -74,7 +74,9 @@ def assert_posteriors(there, here, tolerance):
     """Compare what is read: of factors and of symmetric matrices the lower triangles."""
     for one, other in zip(there.latents, here.latents, strict=True):
         there, here = fs.to_host(one.posterior), other.posterior
-        for (path, kind, a), (_, _, b) in zip(fs.leaves(there), fs.leaves(here), strict=True):
+        for (path, kind, a), (_, _, b) in zip(
+            fs.records.leaves(there), fs.records.leaves(here), strict=True
+        ):
             a, b = (np.tril(x) if kind in ("tril", "symmetric") else x for x in (a, b))
             atol = tolerance * max(1, np.abs(b).max())
             np.testing.assert_allclose(a, b, rtol=0, atol=atol, err_msg=path)
@@ -88,12 +90,12 @@ def test_natural_steps(gpu, rng, name, monotone):
     (found, info), (due, due_info) = (fs.natural_step(*side, **options) for side in (there, here))
     assert info.value == pytest.approx(due_info.value, rel=1e-10) and info[1:] == due_info[1:]
     assert_posteriors(found, due, 1e-8)
-    *_, value, grad = fs.natural_step_and_grad(*there, **options)
-    *_, due_value, due_grad = fs.natural_step_and_grad(*here, **options)
+    *_, value, grad = fs.optim.natural_step_and_grad(*there, **options)
+    *_, due_value, due_grad = fs.optim.natural_step_and_grad(*here, **options)
     assert value == pytest.approx(due_value, rel=1e-9)
     assert_same(grad, due_grad, 1e-7)
-    found, infos = fs.natural_steps(*there, steps=2, **options)
-    due, due_infos = fs.natural_steps(*here, steps=2, **options)
+    found, infos = fs.sites.natural_steps(*there, steps=2, **options)
+    due, due_infos = fs.sites.natural_steps(*here, steps=2, **options)
     assert [one[1:] for one in infos] == [one[1:] for one in due_infos]
     assert_posteriors(found, due, 1e-7)
 
@@ -111,8 +113,8 @@ def test_training(gpu, rng, name, options):
 
 
 def test_parallel_layers(gpu, rng):
-    hidden = fs.ParallelLayers(
-        (layer(rng, outputs=(2,)), layer(rng)), mixing(rng, D, 3), fs.IdentityMean()
+    hidden = fs.layers.ParallelLayers(
+        (layer(rng, outputs=(2,)), layer(rng)), mixing(rng, D, 3), fs.means.IdentityMean()
     )
     model = arrays_of(fs.DeepGP((hidden, layer(rng, outputs=None)), fs.Gaussian(0.2)))
     here = model, rng.uniform(-2, 2, (N, D)), rng.standard_normal(N)
@@ -128,11 +130,13 @@ def test_a_start_is_that_of_the_cpu(gpu, rng):
     X, Y = rng.standard_normal((30, D)), rng.standard_normal((30, P))
     weights = (rng.uniform(size=Y.shape) < 0.8) * 1.0
     for num_latents in (2, "separate"):
-        here = fs.multi_gp(X, Y, num_latents, 5, weights=weights, rng=0)
-        there = fs.multi_gp(
+        here = fs.layers.multi_gp(X, Y, num_latents, 5, weights=weights, rng=0)
+        there = fs.layers.multi_gp(
             gpu.there(X), gpu.there(Y), num_latents, 5, weights=gpu.there(weights), rng=0
         )
-        for (path, _, a), (_, _, b) in zip(fs.leaves(there), fs.leaves(here), strict=True):
+        for (path, _, a), (_, _, b) in zip(
+            fs.records.leaves(there), fs.records.leaves(here), strict=True
+        ):
             if b is not None:
                 a = a.get() if hasattr(a, "get") else a
                 np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11, err_msg=path)
@@ -152,7 +156,7 @@ def test_a_device_in_one_layer_only(gpu, rng):
 def test_a_failure_names_its_layer(gpu, rng):
     here, there, _ = both(gpu, rng, "lmc")
     twice = np.repeat(here[0].latents[1].inducing[:1], 5, axis=0)
-    model = fs.replace_at(there[0], "latents.1.inducing", gpu.there(twice))
+    model = fs.records.replace_at(there[0], "latents.1.inducing", gpu.there(twice))
     said = r"`latents\[1\]`: `inducing\[1\]` and `inducing\[0\]`"
     for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step):
         with pytest.raises(fs.NotPositiveDefinite, match=said):

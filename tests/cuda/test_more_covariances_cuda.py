@@ -10,10 +10,12 @@ import fastsvgp as fs
 D = 3
 CODES = {
     "coregion": lambda rng: (
-        fs.Coregion(rng.standard_normal((4, 2)), rng.uniform(0.3, 1, 4)).on(2)
+        fs.covariances.Coregion(rng.standard_normal((4, 2)), rng.uniform(0.3, 1, 4)).on(2)
         * fs.RBF(1.0, 1.2).on(0, 1)
     ),
-    "categorical": lambda rng: fs.Categorical(1.2, np.array([0.7])).on(2) * fs.Linear(0.4).on(0),
+    "categorical": lambda rng: (
+        fs.covariances.Categorical(1.2, np.array([0.7])).on(2) * fs.Linear(0.4).on(0)
+    ),
 }
 
 

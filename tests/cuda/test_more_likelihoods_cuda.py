@@ -12,14 +12,30 @@ def trials(rng, *axes):
 
 
 CASES = {  # and targets, and outputs
-    "negative_binomial": (fs.NegativeBinomial(f8(1.5)), lambda rng: rng.integers(0, 6, B), ()),
+    "negative_binomial": (
+        fs.likelihoods.NegativeBinomial(f8(1.5)),
+        lambda rng: rng.integers(0, 6, B),
+        (),
+    ),
     "poisson": (fs.Poisson(exposure="column"), trials, ()),
-    "binomial": (fs.Binomial(), lambda rng: trials(rng, 2), (2,)),
-    "gamma": (fs.Gamma(f8(2.5)), lambda rng: rng.gamma(2.0, 1.0, B), ()),
-    "ordinal": (fs.Ordinal(f8(-0.5), np.ones(1)), lambda rng: rng.integers(0, 3, B), ()),
-    "censored": (fs.Censored(f8(0.3)), lambda rng: 1.0 * rng.integers(-1, 2, (B, 2)), ()),
-    "beta": (fs.Beta(f8(5.0)), lambda rng: rng.beta(2.0, 3.0, B), ()),
-    "zero_inflated": (fs.ZeroInflatedPoisson(f8(0.3)), lambda rng: rng.integers(0, 4, B), ()),
+    "binomial": (fs.likelihoods.Binomial(), lambda rng: trials(rng, 2), (2,)),
+    "gamma": (fs.likelihoods.Gamma(f8(2.5)), lambda rng: rng.gamma(2.0, 1.0, B), ()),
+    "ordinal": (
+        fs.likelihoods.Ordinal(f8(-0.5), np.ones(1)),
+        lambda rng: rng.integers(0, 3, B),
+        (),
+    ),
+    "censored": (
+        fs.likelihoods.Censored(f8(0.3)),
+        lambda rng: 1.0 * rng.integers(-1, 2, (B, 2)),
+        (),
+    ),
+    "beta": (fs.likelihoods.Beta(f8(5.0)), lambda rng: rng.beta(2.0, 3.0, B), ()),
+    "zero_inflated": (
+        fs.likelihoods.ZeroInflatedPoisson(f8(0.3)),
+        lambda rng: rng.integers(0, 4, B),
+        (),
+    ),
 }
 
 
@@ -39,7 +55,11 @@ def test_bound_and_predictions(gpu, rng, name):
 WIDE = CASES | {
     "probit": (fs.BernoulliProbit(), lambda rng: rng.integers(0, 2, B), ()),
     "student_t": (fs.StudentT(f8(0.1)), lambda rng: rng.standard_normal(B), ()),
-    "few zeros": (fs.ZeroInflatedPoisson(f8(1e-9)), lambda rng: rng.integers(0, 2, B), ()),
+    "few zeros": (
+        fs.likelihoods.ZeroInflatedPoisson(f8(1e-9)),
+        lambda rng: rng.integers(0, 2, B),
+        (),
+    ),
 }
 
 
@@ -48,8 +68,8 @@ def test_expectations_under_wide_marginals(gpu, rng, name):
     """Wide and narrow data in one batch; no decision waits for the device."""
     likelihood, targets, outputs = WIDE[name]
     Y, shape = targets(rng).T, (*outputs, B)
-    f = fs.Marginals(2 * rng.standard_normal(shape), np.exp(rng.uniform(-3, 5, shape)))
-    f_there = fs.Marginals(*map(gpu.there, (f.mean, f.var)))
+    f = fs.records.Marginals(2 * rng.standard_normal(shape), np.exp(rng.uniform(-3, 5, shape)))
+    f_there = fs.records.Marginals(*map(gpu.there, (f.mean, f.var)))
     here, there = (likelihood, Y, f), (*moved(gpu, likelihood, Y), f_there)
     for need in (True, False):
         (value, *bars), (found, *theirs) = (
@@ -62,7 +82,10 @@ def test_expectations_under_wide_marginals(gpu, rng, name):
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
 def test_weights_of_several_columns(gpu, rng, outputs):
-    model, Y = small_model(rng, outputs, likelihood=fs.Binomial()), 1.0 * trials(rng, *outputs)
+    model, Y = (
+        small_model(rng, outputs, likelihood=fs.likelihoods.Binomial()),
+        1.0 * trials(rng, *outputs),
+    )
     w = rng.integers(0, 3, (B, *outputs)).astype(float)
     Y[w == 0] = np.nan
     here = model, rng.standard_normal((B, D)), Y, w
@@ -75,7 +98,7 @@ def test_weights_of_several_columns(gpu, rng, outputs):
 
 
 def test_parts_of_a_switch(gpu, rng):
-    both = fs.Switched((fs.Gaussian(f8(0.3)), fs.Poisson()))
+    both = fs.likelihoods.Switched((fs.Gaussian(f8(0.3)), fs.Poisson()))
     Y = np.stack([rng.integers(0, 4, B), rng.integers(0, 2, B)], axis=1)
     here = small_model(rng, (), likelihood=both), rng.standard_normal((B, D)), Y
     there = moved(gpu, *here)

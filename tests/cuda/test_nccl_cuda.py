@@ -29,7 +29,7 @@ CALLS = {
     ),
     "natural_step_and_grad": (
         lambda model, X, Y, **g: [
-            fs.natural_step_and_grad(model, X, Y, jitter=1e-6, **g)[i] for i in (2, 0, 3)],
+            fs.optim.natural_step_and_grad(model, X, Y, jitter=1e-6, **g)[i] for i in (2, 0, 3)],
         1e-12,
     ),
     "collapsed_bound_and_grad": (
@@ -58,12 +58,12 @@ CALLS = {
 
 
 def two_sets_of(model):
-    pair = fs.InducingPair(model.inducing[:4], model.inducing[4:])
-    return fs.OrthogonalSGPR(model.covariance, pair, model.likelihood.variance)
+    pair = fs.posteriors.InducingPair(model.inducing[:4], model.inducing[4:])
+    return fs.bounds.OrthogonalSGPR(model.covariance, pair, model.likelihood.variance)
 
 
 def layers_of(X):
-    return fs.to_device(fs.deep_gp(X.get(), fs.Gaussian(0.1), 2, 6, rng=0))
+    return fs.to_device(fs.layers.deep_gp(X.get(), fs.Gaussian(0.1), 2, 6, rng=0))
 
 
 @every_way
@@ -116,7 +116,7 @@ def test_float32_stays_float32(gpu, way):
     """The sums are in float64."""
     model, X, Y = problem(gpu)
     here = (
-        fs.tree_map(lambda value: value.astype(np.float32), model),
+        fs.records.tree_map(lambda value: value.astype(np.float32), model),
         X.astype(np.float32),
         Y.astype(np.float32),
     )
@@ -124,7 +124,9 @@ def test_float32_stays_float32(gpu, way):
     due = gpu.back(grad.inducing)
     for found, other in on_ranks(gpu, way, 2, lambda group: fs.elbo_and_grad(*here, group=group)):
         assert found == pytest.approx(value, rel=1e-4)
-        assert all(leaf.dtype == np.float32 for _, _, leaf in fs.leaves(other) if leaf is not None)
+        assert all(
+            leaf.dtype == np.float32 for _, _, leaf in fs.records.leaves(other) if leaf is not None
+        )
         np.testing.assert_allclose(
             gpu.back(other.inducing), due, rtol=0, atol=1e-3 * np.abs(due).max()
         )

@@ -103,7 +103,7 @@ def test_failed_factor_of_one_rank_in_a_call_of_two_sums(gpu, way, name):
         mine = other if group.rank else model
         try:
             if name == "natural_step_and_grad":
-                fs.natural_step_and_grad(mine, X, Y, jitter=0.0, group=group)
+                fs.optim.natural_step_and_grad(mine, X, Y, jitter=0.0, group=group)
             else:
                 fs.collapsed_bound_and_grad(sgpr_of(mine), X, Y, jitter=0.0, group=group)
         except Exception as error:
@@ -131,7 +131,7 @@ def test_failed_check_between_sums_repeats_the_step(gpu, way, monkeypatch):
     Only the failing rank repeats the rest of the step.
     """
     here = problem(gpu)
-    expected = fs.natural_step_and_grad(*here)
+    expected = fs.optim.natural_step_and_grad(*here)
     plain, faults = natural.gradient_through, []
 
     def gradient_through(*arguments, **options):
@@ -145,7 +145,9 @@ def test_failed_check_between_sums_repeats_the_step(gpu, way, monkeypatch):
         gpu,
         way,
         2,
-        lambda group: tuple(fs.natural_step_and_grad(*here, group=group)[i] for i in (2, 0, 3)),
+        lambda group: tuple(
+            fs.optim.natural_step_and_grad(*here, group=group)[i] for i in (2, 0, 3)
+        ),
     )
     assert faults == [0]
     assert_same_on_all_and_close(gpu, results, tuple(expected[i] for i in (2, 0, 3)), 1e-11)

@@ -9,8 +9,8 @@ import fastsvgp as fs
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_bounds_predictions_and_steps(gpu, rng, activation):
-    network = fs.Network.random((D, 6, 4, 2), activation, rng)
-    covariance = fs.OnFeatures(fs.RBF(np.float64(1.3), np.ones(2)), network)
+    network = fs.covariances.Network.random((D, 6, 4, 2), activation, rng)
+    covariance = fs.covariances.OnFeatures(fs.RBF(np.float64(1.3), np.ones(2)), network)
     # relu makes the features of many rows equal, so inducing ones are perturbed
     Z = network(rng.standard_normal((M, D))) + rng.standard_normal((M, 2))
     model = small_model(rng, covariance=covariance, inducing=Z)

@@ -149,7 +149,7 @@ def test_nothing_waits_for_the_device(rng):
 
 
 def model(rng, X, patch_covariance, location_covariance=None):
-    covariance = fs.Convolutional(
+    covariance = fs.covariances.Convolutional(
         patch_covariance,
         0.3 * rng.standard_normal(16),
         location_covariance,
@@ -160,7 +160,7 @@ def model(rng, X, patch_covariance, location_covariance=None):
         0.3 * rng.standard_normal(7), np.eye(7) + 0.1 * np.tril(rng.standard_normal((7, 7)))
     )
     return fs.SVGP(
-        covariance, fs.patch_inducing(X, 7, covariance, rng=1), posterior, fs.Gaussian(f8(0.3))
+        covariance, fs.inducing.patches(X, 7, covariance, rng=1), posterior, fs.Gaussian(f8(0.3))
     )
 
 

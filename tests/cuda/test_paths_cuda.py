@@ -16,12 +16,14 @@ S, n = 3, 5
 
 def arrays_of(model):
     """Return Python numbers as NumPy's, as ``to_device`` does."""
-    return fs.tree_map(lambda leaf: np.float64(leaf) if isinstance(leaf, float) else leaf, model)
+    return fs.records.tree_map(
+        lambda leaf: np.float64(leaf) if isinstance(leaf, float) else leaf, model
+    )
 
 
 def multi(rng):
     latents = layer(rng, D, None), layer(rng, D, 2)
-    mean = fs.LinearMean(rng.standard_normal((2, D)), np.ones(2))
+    mean = fs.means.LinearMean(rng.standard_normal((2, D)), np.ones(2))
     return fs.MultiGP(latents, fs.Gaussian(0.1), rng.standard_normal((2, 3)), mean)
 
 
@@ -53,7 +55,7 @@ def check_paths(gpu, rng, model, columns=D, copies=1, **options):
 @pytest.mark.parametrize("P", [None, 2])
 @pytest.mark.parametrize("name", EVERY)
 def test_each_posterior(gpu, rng, name, P):
-    check_paths(gpu, rng, svgp(rng, name, P, mean=fs.LinearMean(np.ones(D), 0.2)), **FEW)
+    check_paths(gpu, rng, svgp(rng, name, P, mean=fs.means.LinearMean(np.ones(D), 0.2)), **FEW)
 
 
 def test_shared_frequencies(gpu, rng):
@@ -74,10 +76,10 @@ def test_weights(gpu, rng, basis):
 @pytest.mark.parametrize("negative", [False, True])
 def test_sites(gpu, rng, negative):
     X, k = rng.uniform(-2, 2, (8, D)), fs.RBF(1.2, 0.9)
-    model = fs.VGP(k, sites(rng, 8, 2, negative), fs.Gaussian(0.1))
+    model = fs.sites.VGP(k, sites(rng, 8, 2, negative), fs.Gaussian(0.1))
     check_paths(gpu, rng, model, copies=None, site_inputs=X, **FEW)
     if not negative:
-        model = fs.SiteSVGP(k, X[:5].copy(), model.sites, model.likelihood)
+        model = fs.sites.SiteSVGP(k, X[:5].copy(), model.sites, model.likelihood)
         check_paths(gpu, rng, model, copies=None, site_inputs=X, **FEW)
 
 

@@ -65,9 +65,9 @@ def test_backward_pass_of_predictions(gpu, rng, posterior, outputs):
         rng.standard_normal((B, D)),
     )
     there = moved(gpu, *here)
-    *expected, vjp = fs.predict_f_and_vjp(*here, jitter=JITTER)
+    *expected, vjp = fs.bounds.predict_f_and_vjp(*here, jitter=JITTER)
     with Copies(gpu, 1):
-        *found, there_vjp = fs.predict_f_and_vjp(*there, jitter=JITTER)
+        *found, there_vjp = fs.bounds.predict_f_and_vjp(*there, jitter=JITTER)
     assert_same(tuple(found), tuple(expected), 1e-9)
     bars = [rng.standard_normal((B, *outputs)) for _ in range(2)]
     for _ in range(2):

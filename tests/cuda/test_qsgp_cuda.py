@@ -22,7 +22,7 @@ def problem(rng, name, k=0, likelihood=None, dtype=np.float64):
     """Return ``(model, X, Y)`` in one dtype."""
     likelihood = fs.Gaussian(0.3) if likelihood is None else likelihood
     model = fs.QSGP(basis_of(rng, name, M), weights(rng, M, k), likelihood)
-    model = fs.tree_map(lambda a: np.asarray(a, dtype)[()], model)
+    model = fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], model)
     Y = rng.standard_normal(N) if isinstance(likelihood, fs.Gaussian) else rng.integers(0, 2, N)
     return model, rng.standard_normal((N, 2)).astype(dtype), Y.astype(dtype)
 
@@ -34,24 +34,28 @@ def units_of(model):
 def samples(model, there, **options):
     """Return the same sample of both models."""
     return [
-        fs.draw_basis_sample(m.basis, units_of(model), rng=(3, 7), **options)
+        fs.qsgp.draw_basis_sample(m.basis, units_of(model), rng=(3, 7), **options)
         for m in (model, there)
     ]
 
 
 def dense_of(tree, of):
     """Return a gradient with all rows, or None if it has none."""
-    return fs.tree_map(
-        lambda leaf, bar: bar.dense(len(leaf)) if isinstance(bar, fs.SparseRows) else bar, of, tree
+    return fs.records.tree_map(
+        lambda leaf, bar: bar.dense(len(leaf)) if isinstance(bar, fs.qsgp.SparseRows) else bar,
+        of,
+        tree,
     )
 
 
 def controls_of(kind, model, there, X):
     points = X[:6]
     make = {
-        "kriged": lambda m, P: fs.kriged_control(m, P, jitter=1e-3),
-        "paired": lambda m, P: fs.paired_control(m, P, 0.7, jitter=1e-3),
-        "running": lambda m, P: fs.paired_control(m, P, "running", targets=P[:, 0], jitter=1e-3),
+        "kriged": lambda m, P: fs.qsgp.kriging_control_variate(m, P, jitter=1e-3),
+        "paired": lambda m, P: fs.qsgp.paired_control_variate(m, P, 0.7, jitter=1e-3),
+        "running": lambda m, P: fs.qsgp.paired_control_variate(
+            m, P, "running", targets=P[:, 0], jitter=1e-3
+        ),
     }
     return (
         [None, None]
@@ -67,10 +71,10 @@ def check_sampled(gpu, here, k, control="none", tolerance=1e-9, **options):
     wrt = POSTERIOR + (() if model.basis.dense_precision else ("basis", "likelihood"))
     controls = controls_of(control, model, there, X)
     options |= {"num_data": 100, "wrt": wrt}
-    value, grad, info = fs.sampled_bound_and_grad(*here, one, control=controls[0], **options)
+    value, grad, info = fs.qsgp.sampled_bound_and_grad(*here, one, control=controls[0], **options)
     sent = cupy_on_host.copies.to_device
     with Copies(gpu, 1):
-        found, found_grad, found_info = fs.sampled_bound_and_grad(
+        found, found_grad, found_info = fs.qsgp.sampled_bound_and_grad(
             *there, other, control=controls[1], **options
         )
     if isinstance(model.likelihood, fs.Gaussian):  # others use nodes: a number for `tangent`
@@ -88,13 +92,19 @@ def check_sampled(gpu, here, k, control="none", tolerance=1e-9, **options):
         assert_same(found_info.control.coefficient, info.control.coefficient, 10 * tolerance)
     if control == "none":
         return
-    change = fs.ChevronWeights(grad.posterior.mean, grad.posterior.columns if k else None, None)
-    found_change = fs.ChevronWeights(
+    change = fs.qsgp.ChevronWeights(
+        grad.posterior.mean, grad.posterior.columns if k else None, None
+    )
+    found_change = fs.qsgp.ChevronWeights(
         found_grad.posterior.mean, found_grad.posterior.columns if k else None, None
     )
     with Copies(gpu, 0):
-        advanced = fs.advance_control(there[0], found_info.control, found_change)
-    assert_same(advanced.values, fs.advance_control(model, info.control, change).values, tolerance)
+        advanced = fs.qsgp.update_control_variate(there[0], found_info.control, found_change)
+    assert_same(
+        advanced.values,
+        fs.qsgp.update_control_variate(model, info.control, change).values,
+        tolerance,
+    )
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-9), (np.float32, 2e-3)])
@@ -111,7 +121,7 @@ def test_gaussian(gpu, rng, name, k, control, dtype, tolerance):
 )
 @every_basis
 def test_tangent(gpu, rng, name, k, control, pair):
-    here = problem(rng, name, k, fs.BernoulliLogit())
+    here = problem(rng, name, k, fs.likelihoods.BernoulliLogit())
     check_sampled(gpu, here, k, control, pair=pair or name == "inducing")
     check_sampled(gpu, here, k, control, pair=pair or name == "inducing", tangent=0.8)
 
@@ -133,10 +143,10 @@ def test_the_same_units_on_either_side(gpu, rng, name):
             np.testing.assert_array_equal(gpu.back(b), a)
     for scheme in ("stratified", "without", "with"):
         one, other = (
-            fs.draw_basis_sample(m.basis, 3, rng=5, scheme=scheme) for m in (model, there)
+            fs.qsgp.draw_basis_sample(m.basis, 3, rng=5, scheme=scheme) for m in (model, there)
         )
         np.testing.assert_array_equal(gpu.back(other.i), one.i)
-        value, _, _ = fs.sampled_bound_and_grad(*problem(rng, name), one, wrt=POSTERIOR)
+        value, _, _ = fs.qsgp.sampled_bound_and_grad(*problem(rng, name), one, wrt=POSTERIOR)
         assert np.isfinite(value)
 
 
@@ -144,18 +154,23 @@ def test_the_same_units_on_either_side(gpu, rng, name):
 @pytest.mark.parametrize("k", [0, 2])
 def test_adagrad(gpu, rng, k, fixed):
     here = problem(rng, "relevance", k)
-    there, optimiser = moved(gpu, *here), fs.adagrad(0.1, fixed=fixed)
+    there, optimiser = moved(gpu, *here), fs.optim.adagrad(0.1, fixed=fixed)
     (model, X, Y), (other, *data) = here, there
     states = [optimiser.init(model), optimiser.init(other)]
     for step in range(3):
-        both = [fs.draw_basis_sample(m.basis, SIZE, rng=(1, step)) for m in (model, other)]
-        value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, both[0], wrt=optimiser.paths(model))
-        found, bar, _ = fs.sampled_bound_and_grad(other, *data, both[1], wrt=optimiser.paths(other))
+        both = [fs.qsgp.draw_basis_sample(m.basis, SIZE, rng=(1, step)) for m in (model, other)]
+        value, grad, _ = fs.qsgp.sampled_bound_and_grad(
+            model, X, Y, both[0], wrt=optimiser.paths(model)
+        )
+        found, bar, _ = fs.qsgp.sampled_bound_and_grad(
+            other, *data, both[1], wrt=optimiser.paths(other)
+        )
         model, states[0] = optimiser.step(model, grad, states[0], value)
         with Copies(gpu, 1):  # whether the whole gradient is finite
             other, states[1] = optimiser.step(other, bar, states[1], found)
     model, other = (
-        fs.replace_at(m, "posterior.columns", np.tril(m.posterior.columns)) for m in (model, other)
+        fs.records.replace_at(m, "posterior.columns", np.tril(m.posterior.columns))
+        for m in (model, other)
     )
     assert_same(other, model, 1e-9)
 
@@ -165,15 +180,15 @@ def test_adagrad(gpu, rng, k, fixed):
 def test_closed_forms(gpu, rng, name, k):
     here = problem(rng, name, k)
     here = (
-        fs.replace_at(here[0], "posterior.columns", np.tril(here[0].posterior.columns)),
+        fs.records.replace_at(here[0], "posterior.columns", np.tril(here[0].posterior.columns)),
         *here[1:],
     )
     there = moved(gpu, *here)
     with Copies(gpu, 1):
-        found = fs.optimal_diagonal(*there[:2], num_data=50, jitter=1e-2)
-    assert_same(found, fs.optimal_diagonal(*here[:2], num_data=50, jitter=1e-2), 1e-9)
-    expected, info = fs.optimal_weights(*here, iterations=5, jitter=1e-2)
-    found, found_info = fs.optimal_weights(*there, iterations=5, jitter=1e-2)
+        found = fs.qsgp.optimal_diagonal(*there[:2], num_data=50, jitter=1e-2)
+    assert_same(found, fs.qsgp.optimal_diagonal(*here[:2], num_data=50, jitter=1e-2), 1e-9)
+    expected, info = fs.qsgp.optimal_weights(*here, iterations=5, jitter=1e-2)
+    found, found_info = fs.qsgp.optimal_weights(*there, iterations=5, jitter=1e-2)
     assert_same(found, expected, 1e-7)
     np.testing.assert_allclose(found_info.gains, info.gains, rtol=1e-6)
 
@@ -182,13 +197,13 @@ FITS = {
     "gaussian": ({}, {}),
     "kriged": ({"name": "relevance", "k": 2}, {"control": 6}),
     "dense": ({"name": "inducing", "k": 1}, {"control": 6, "jitter": 1e-3}),
-    "logit": ({"likelihood": fs.BernoulliLogit()}, {}),
-    "kriged logit": ({"likelihood": fs.BernoulliLogit(), "k": 1}, {"control": 6}),
+    "logit": ({"likelihood": fs.likelihoods.BernoulliLogit()}, {}),
+    "kriged logit": ({"likelihood": fs.likelihoods.BernoulliLogit(), "k": 1}, {"control": 6}),
     "hyperparameters": (
         {},
         {
             "fixed": "posterior.columns",
-            "optimiser": fs.by_field(fs.adagrad(0.1), {"basis": fs.adam(0.1)}),
+            "optimiser": fs.optim.by_field(fs.optim.adagrad(0.1), {"basis": fs.adam(0.1)}),
         },
     ),
 }
@@ -200,7 +215,7 @@ def test_fit(gpu, rng, run, tmp_path, monkeypatch):
     monkeypatch.setattr(qsgp, "SHARE", 1)
     about, options = FITS[run]
     model, X, Y = problem(rng, **{"name": "fourier"} | about)
-    model = fs.replace_at(model, "posterior.columns", np.tril(model.posterior.columns))
+    model = fs.records.replace_at(model, "posterior.columns", np.tril(model.posterior.columns))
     options = {"batch_size": 8, "basis_size": 6, "rng": 3} | options
     expected, info = fs.fit(model, X, Y, steps=5, **options)
     there = fs.to_device(model)
@@ -230,12 +245,12 @@ def test_copies_of_a_training_step(gpu, rng, run):
 
 def test_faults_have_the_same_words(gpu, rng):
     model, X, Y = problem(rng, "relevance", 2)
-    one = fs.draw_basis_sample(model.basis, M, rng=0)
+    one = fs.qsgp.draw_basis_sample(model.basis, M, rng=0)
 
     def spoilt(path, value):
-        array = {path: leaf for path, _, leaf in fs.leaves(model)}[path].copy()
+        array = {path: leaf for path, _, leaf in fs.records.leaves(model)}[path].copy()
         array[5] = value
-        return fs.replace_at(model, path, array)
+        return fs.records.replace_at(model, path, array)
 
     X_wrong = X.copy()
     X_wrong[3, 1] = np.nan
@@ -244,8 +259,8 @@ def test_faults_have_the_same_words(gpu, rng):
         (spoilt("posterior.columns", np.inf), X, Y, one),
         (spoilt("posterior.diagonal", -1.0), X, Y, one),
         (spoilt("basis.precision", -1.0), X, Y, one),
-        (fs.replace_at(model, "likelihood.variance", f8(-1)), X, Y, one),
-        (fs.replace_at(model, "basis.covariance.variance", f8(np.nan)), X, Y, one),
+        (fs.records.replace_at(model, "likelihood.variance", f8(-1)), X, Y, one),
+        (fs.records.replace_at(model, "basis.covariance.variance", f8(np.nan)), X, Y, one),
         (model, X_wrong, Y, one),
         (model, X, Y, one._replace(i=np.array([0, M]))),
         (model, X, Y, one._replace(j=np.array([-1, 2]), weight_j=None)),
@@ -257,25 +272,27 @@ def test_faults_have_the_same_words(gpu, rng):
         for other in (sample, on_device):
             seen = iter((sample, other))
             a, b = errors(
-                lambda *args, seen=seen: fs.sampled_bound_and_grad(*args, next(seen)),
+                lambda *args, seen=seen: fs.qsgp.sampled_bound_and_grad(*args, next(seen)),
                 here,
                 moved(gpu, *here),
             )
             assert a == b
     check_sampled(
-        gpu, (fs.replace_at(model, "posterior.columns", np.tril(model.posterior.columns)), X, Y), 2
+        gpu,
+        (fs.records.replace_at(model, "posterior.columns", np.tril(model.posterior.columns)), X, Y),
+        2,
     )
 
 
 def test_gradients_that_are_wrong_move_nothing(gpu, rng):
     model, *_ = problem(rng, "fourier")
     optimiser, ones = (
-        fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns")),
+        fs.optim.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns")),
         gpu.there(np.ones(M)),
     )
 
     def grad(mean):
-        return fs.QSGP(None, fs.ChevronWeights(mean, None, ones), None)
+        return fs.QSGP(None, fs.qsgp.ChevronWeights(mean, None, ones), None)
 
     there = fs.to_device(model)
     there, state = optimiser.step(there, grad(ones), optimiser.init(there))
@@ -284,7 +301,7 @@ def test_gradients_that_are_wrong_move_nothing(gpu, rng):
         ([0, 3], [1.0, np.nan], "NaN or infinity in 'posterior.mean'"),
         ([0, M], [1.0, 1.0], f"rows 0 to {M}, but there are {M}"),
     ):  # fmt: skip
-        wrong = fs.SparseRows(*(gpu.there(np.array(part)) for part in (rows, values)))
+        wrong = fs.qsgp.SparseRows(*(gpu.there(np.array(part)) for part in (rows, values)))
         with pytest.raises((ValueError, IndexError), match=message):
             optimiser.step(there, grad(wrong), state)
     assert_same(there, before, 0)
@@ -294,18 +311,22 @@ def test_refused_device_arrays_are_reported(gpu, rng):
     model, X, Y = problem(rng, "relevance", 2)
     there = moved(gpu, model, X, Y)
     with pytest.raises(TypeError, match="estimators that draw columns work on NumPy arrays"):
-        fs.sampled_bound_and_grad(*there, fs.draw_basis_sample(model.basis, 3, rng=0, columns=4))
+        fs.qsgp.sampled_bound_and_grad(
+            *there, fs.qsgp.draw_basis_sample(model.basis, 3, rng=0, columns=4)
+        )
     with pytest.raises(
         TypeError, match="sampled_bound_and_grad_from_features works on NumPy arrays"
     ):
-        fs.sampled_bound_and_grad_from_features(
+        fs.qsgp.sampled_bound_and_grad_from_features(
             there[1], None, model.posterior, model.likelihood, there[2],
-            fs.BasisSample(np.arange(2)), precision=np.ones(M))  # fmt: skip
+            fs.qsgp.BasisSample(np.arange(2)), precision=np.ones(M))  # fmt: skip
     with pytest.raises(TypeError, match="different devices"):
-        fs.sampled_bound_and_grad(there[0], X, Y, fs.draw_basis_sample(model.basis, 3, rng=0))
+        fs.qsgp.sampled_bound_and_grad(
+            there[0], X, Y, fs.qsgp.draw_basis_sample(model.basis, 3, rng=0)
+        )
     with pytest.raises(TypeError, match="different devices"):
-        fs.sampled_bound_and_grad(
+        fs.qsgp.sampled_bound_and_grad(
             *there,
-            fs.draw_basis_sample(model.basis, 3, rng=0),
-            control=fs.kriged_control(model, X[:3]),
+            fs.qsgp.draw_basis_sample(model.basis, 3, rng=0),
+            control=fs.qsgp.kriging_control_variate(model, X[:3]),
         )

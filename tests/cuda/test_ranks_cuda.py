@@ -70,7 +70,9 @@ def test_training(gpu, rng, on_device):
     options = {"steps": 6, "batch_size": B // 2, "rng": 0, "natural_step_size": 0.1}
     expected, _ = fs.fit(*here, **options)
     for found, _ in threads(2, on_device).run(lambda group: fs.fit(*there, group=group, **options)):
-        for (path, _, a), (_, _, b) in zip(fs.leaves(found), fs.leaves(expected), strict=True):
+        for (path, _, a), (_, _, b) in zip(
+            fs.records.leaves(found), fs.records.leaves(expected), strict=True
+        ):
             np.testing.assert_allclose(
                 gpu.back(a), b, rtol=0, atol=1e-8 * max(1, np.max(np.abs(b))), err_msg=path
             )

@@ -10,9 +10,9 @@ import fastsvgp as fs
 from fastsvgp.train.steps import lbfgs
 
 CHOOSERS = {
-    "kmeans": lambda X, covariance: fs.kmeans_inducing(X, M, 3),
-    "greedy": lambda X, covariance: fs.greedy_variance_inducing(X, M, covariance, 3),
-    "lengthscales": lambda X, covariance: fs.median_lengthscales(X, 3),
+    "kmeans": lambda X, covariance: fs.inducing.kmeans(X, M, 3),
+    "greedy": lambda X, covariance: fs.inducing.greedy_variance(X, M, covariance, 3),
+    "lengthscales": lambda X, covariance: fs.inducing.median_lengthscales(X, 3),
 }
 
 
@@ -39,12 +39,12 @@ def test_inducing_inputs_are_chosen_on_the_device(gpu, rng, choose, dtype):
 def test_where_to_start_with_a_covariance_elsewhere(gpu, rng):
     X, covariance = rng.standard_normal((B, D)), fs.RBF(1.3, np.ones(D))
     with pytest.raises(TypeError, match="`X` on the GPU, `covariance.lengthscales` on the CPU"):
-        fs.greedy_variance_inducing(gpu.there(X), M, covariance)
+        fs.inducing.greedy_variance(gpu.there(X), M, covariance)
     with pytest.raises(TypeError, match="`covariance.lengthscales` on the GPU, `X` on the CPU"):
-        fs.greedy_variance_inducing(X, M, fs.to_device(covariance))
+        fs.inducing.greedy_variance(X, M, fs.to_device(covariance))
     # numbers are always accepted
-    assert fs.greedy_variance_inducing(gpu.there(X), M, fs.RBF(1.3, 0.8)).shape == (M, D)
-    assert type(fs.median_lengthscales(gpu.there(X), ard=False)) is float
+    assert fs.inducing.greedy_variance(gpu.there(X), M, fs.RBF(1.3, 0.8)).shape == (M, D)
+    assert type(fs.inducing.median_lengthscales(gpu.there(X), ard=False)) is float
 
 
 @pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal])
@@ -63,9 +63,11 @@ def test_natural_step(gpu, rng, posterior):
         found, found_info = fs.natural_step(*there, step_size=0.4, num_data=500)
     assert_same(found, expected, 1e-9)
     assert found_info.step_size == info.step_size
-    *_, value, grad = fs.natural_step_and_grad(*here, step_size=0.4, num_data=500)
+    *_, value, grad = fs.optim.natural_step_and_grad(*here, step_size=0.4, num_data=500)
     with Copies(gpu, 3):  # plus the value there
-        *_, found_value, found_grad = fs.natural_step_and_grad(*there, step_size=0.4, num_data=500)
+        *_, found_value, found_grad = fs.optim.natural_step_and_grad(
+            *there, step_size=0.4, num_data=500
+        )
     np.testing.assert_allclose(found_value, value, rtol=1e-9)
     assert_same(found_grad, grad, 1e-8)
 
@@ -76,23 +78,23 @@ def test_natural_steps_and_sites(gpu, rng, posterior, outputs):
     gpu, (model, _) = gpu, model_of_row(rng, posterior, outputs)
     here = model, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
     there = moved(gpu, *here)
-    expected, infos = fs.natural_steps(*here, steps=3, step_size=0.4, jitter=JITTER)
+    expected, infos = fs.sites.natural_steps(*here, steps=3, step_size=0.4, jitter=JITTER)
     # two per step; Kuu at the beginning, a factor at the end
     with Copies(gpu, 7 if "sites" in posterior else 8):
-        found, found_infos = fs.natural_steps(*there, steps=3, step_size=0.4, jitter=JITTER)
+        found, found_infos = fs.sites.natural_steps(*there, steps=3, step_size=0.4, jitter=JITTER)
     assert_same(found, expected, 1e-8)
     assert [info[1:] for info in found_infos] == [info[1:] for info in infos]
     with Copies(gpu, 1):
-        sites = fs.dual_parameters(*there, jitter=JITTER)
-    assert_same(sites, fs.dual_parameters(*here, jitter=JITTER), 1e-9)
-    for kind in (fs.Whitened, fs.AbsorbedDualSites):
+        sites = fs.sites.dual_parameters(*there, jitter=JITTER)
+    assert_same(sites, fs.sites.dual_parameters(*here, jitter=JITTER), 1e-9)
+    for kind in (fs.Whitened, fs.posteriors.AbsorbedDualSites):
         with Copies(gpu, 1):
-            found = fs.convert(there[0], kind, jitter=JITTER)
-        assert_same(found, fs.convert(model, kind, jitter=JITTER), 1e-8)
+            found = fs.posteriors.convert(there[0], kind, jitter=JITTER)
+        assert_same(found, fs.posteriors.convert(model, kind, jitter=JITTER), 1e-8)
     best, _ = fs.natural_step(*here, step_size=1.0, jitter=JITTER)
-    found = fs.leave_one_out(fs.to_device(best), *there[1:], jitter=JITTER)
+    found = fs.sites.leave_one_out(fs.to_device(best), *there[1:], jitter=JITTER)
     np.testing.assert_allclose(
-        found.get(), fs.leave_one_out(best, *here[1:], jitter=JITTER), rtol=1e-8, atol=1e-9
+        found.get(), fs.sites.leave_one_out(best, *here[1:], jitter=JITTER), rtol=1e-8, atol=1e-9
     )
 
 
@@ -103,14 +105,14 @@ def test_faults_in_later_steps_are_named(gpu, rng):
     Y[25] = np.nan
     there = moved(gpu, model, X, Y)
     with pytest.raises(ValueError, match="`Y` contains nan at index 25"):
-        fs.natural_steps(
+        fs.sites.natural_steps(
             *there, rows=(np.arange(i, i + 10) for i in range(0, 50, 10)), jitter=JITTER
         )
     with pytest.raises(ValueError, match="`Y` contains nan at index 25"):
         fs.fit(there[0], X, Y, steps=9, batch_size=10, e_steps=3, natural_step_size=0.1, rng=0)
     Y[25] = 0.0
     with pytest.raises(fs.NotPositiveDefinite):
-        fs.natural_steps(
+        fs.sites.natural_steps(
             *moved(gpu, fs.replace(model, inducing=0 * model.inducing), X, Y), steps=2, jitter=0.0
         )
 
@@ -140,7 +142,7 @@ def test_fit(gpu, rng, natural, tmp_path):
     # plus the value at the natural step, and whether that stayed in the cone
     ({"natural_step_size": 0.2}, 3),
     # its step size depends on the value
-    ({"optimiser": fs.adam(fs.schedules.plateau(0.01))}, 2),
+    ({"optimiser": fs.adam(fs.optim.schedules.plateau(0.01))}, 2),
     ({"natural_step_size": 0.2, "fixed": ("covariance", "inducing", "likelihood")}, 2),
 ])  # fmt: skip
 def test_copies_of_a_training_step(gpu, rng, settings, copies, outputs):

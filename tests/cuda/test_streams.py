@@ -59,7 +59,7 @@ def test_only_the_caller_touches_the_device(rng, where, monkeypatch):
         found, _ = fs.fit(model, *data.values(), steps=6, batch_size=16, rng=1)
     assert threads == {threading.get_ident()}
     for (path, _, one), (_, _, other) in zip(
-        fs.leaves(fs.to_host(found)), fs.leaves(fs.to_host(expected)), strict=True
+        fs.records.leaves(fs.to_host(found)), fs.records.leaves(fs.to_host(expected)), strict=True
     ):
         np.testing.assert_array_equal(one, other, err_msg=path)
 

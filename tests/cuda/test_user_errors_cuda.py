@@ -38,7 +38,13 @@ def failures(function, *args, **options):
     return len(CALLS) - GOOD
 
 
-BOUNDS = fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step, fs.natural_step_and_grad
+BOUNDS = (
+    fs.elbo,
+    fs.elbo_and_grad,
+    fs.bounds.data_term_and_grad,
+    fs.natural_step,
+    fs.optim.natural_step_and_grad,
+)
 
 
 @pytest.mark.parametrize("function", BOUNDS, ids=lambda f: f.__name__)
@@ -58,7 +64,7 @@ def test_a_bound_in_a_step(gpu, problem):
 
 def test_natural_steps(gpu, problem):
     model, X, Y = problem
-    assert failures(fs.natural_steps, model, gpu.there(X), gpu.there(Y), steps=9) <= 2
+    assert failures(fs.sites.natural_steps, model, gpu.there(X), gpu.there(Y), steps=9) <= 2
 
 
 WAYS = {
@@ -66,7 +72,7 @@ WAYS = {
     "captured": {"graph": True},
     "natural": {"natural_step_size": 0.1},
     "rounds": {"m_steps": 2},
-    "adagrad": {"optimiser": fs.adagrad(0.1)},
+    "adagrad": {"optimiser": fs.optim.adagrad(0.1)},
 }
 
 

@@ -156,7 +156,7 @@ def test_a_step_in_one_chunk_equals_a_step_in_many(gpu, rng, size):
         pieces = fs.elbo_and_grad(*given, jitter=1e-4)
     np.testing.assert_allclose(float(pieces[0]), float(whole[0]), rtol=1e-10)
     for (path, _, one), (_, _, other) in zip(
-        *(fs.leaves(fs.to_host(grad)) for _, grad in (pieces, whole)), strict=True
+        *(fs.records.leaves(fs.to_host(grad)) for _, grad in (pieces, whole)), strict=True
     ):
         atol = 1e-9 * max(1, np.abs(other).max())
         np.testing.assert_allclose(one, other, rtol=0, atol=atol, err_msg=path)

@@ -54,7 +54,7 @@ def test_likelihoods(gpu, rng, likelihood, kind, outputs):
 
 
 def test_single_precision(gpu, rng):
-    model = fs.tree_map(lambda a: np.asarray(a, np.float32), small_model(rng, (2,)))
+    model = fs.records.tree_map(lambda a: np.asarray(a, np.float32), small_model(rng, (2,)))
     w = weights_for(rng, (B, 2))
     here = (
         model,
@@ -79,23 +79,23 @@ def test_steps_blocks_and_layers(gpu, rng, outputs):
     assert info.value == pytest.approx(other.value, rel=1e-10)
     assert_same(ours.posterior, due.posterior, 1e-9)
     due, ours = (
-        fs.natural_step_and_grad(*side, weights=x, step_size=0.4)
+        fs.optim.natural_step_and_grad(*side, weights=x, step_size=0.4)
         for side, x in ((here, w), (there, there_w))
     )
     assert_same(ours[3], due[3], 1e-9)
     blocks = model.covariance.blocks(model.inducing, here[1])
-    value, bars = fs.elbo_and_grad_from_blocks(
+    value, bars = fs.bounds.elbo_and_grad_from_blocks(
         blocks, model.posterior, model.likelihood, here[2], weights=w
     )
     parts = there[0].posterior, there[0].likelihood, there[2]
     with Copies(gpu, 1):
-        found, found_bars = fs.elbo_and_grad_from_blocks(
-            fs.tree_map(gpu.there, blocks), *parts, weights=there_w
+        found, found_bars = fs.bounds.elbo_and_grad_from_blocks(
+            fs.records.tree_map(gpu.there, blocks), *parts, weights=there_w
         )
     assert found == pytest.approx(value, rel=1e-10)
     assert_same(found_bars, bars)
     deep, on_device = (
-        fs.DeepGP((fs.Layer(m.covariance, m.inducing, m.posterior),), m.likelihood)
+        fs.DeepGP((fs.layers.Layer(m.covariance, m.inducing, m.posterior),), m.likelihood)
         for m in (model, there[0])
     )
     value, grad = fs.elbo_and_grad(deep, *here[1:], weights=w)
@@ -110,17 +110,17 @@ def test_steps_blocks_and_layers(gpu, rng, outputs):
 @pytest.mark.parametrize("sets", [1, 2])
 def test_collapsed(gpu, rng, sets, outputs):
     model, w = small_model(rng), weights_for(rng, B)
-    sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3), fs.ConstantMean(f8(0.1)))
+    sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3), fs.means.ConstantMean(f8(0.1)))
     if sets == 2:
-        pair = fs.InducingPair(rng.uniform(-2, 2, (9, D)), rng.uniform(-2, 2, (4, D)))
+        pair = fs.posteriors.InducingPair(rng.uniform(-2, 2, (9, D)), rng.uniform(-2, 2, (4, D)))
         q = {
             "mean_v": rng.standard_normal((*outputs, 4)),
             "scale_tril_v": 0.3 * lower_factor(rng, *outputs, 4),
         }
-        sgpr = fs.OrthogonalSGPR(model.covariance, pair, f8(0.3), **q)
+        sgpr = fs.bounds.OrthogonalSGPR(model.covariance, pair, f8(0.3), **q)
     here = sgpr, rng.standard_normal((B, D)), missing(rng.standard_normal((B, *outputs)), w)
     there, there_w = moved(gpu, *here), gpu.there(w)
-    for bound in (fs.collapsed_bound_and_grad, fs.tighter_bound_and_grad)[: 3 - sets]:
+    for bound in (fs.collapsed_bound_and_grad, fs.bounds.tighter_bound_and_grad)[: 3 - sets]:
         value, grad = bound(*here, weights=w)
         with Copies(gpu, 1):
             found, bars = bound(*there, weights=there_w)

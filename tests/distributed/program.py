@@ -30,7 +30,7 @@ def problem():
 
 
 def distance(one, other):
-    pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
+    pairs = zip(fs.records.leaves(one), fs.records.leaves(other), strict=True)
     return max(
         float(np.max(np.abs(np.subtract(a, b)))) for (_, _, a), (_, _, b) in pairs if a is not None
     )
@@ -38,7 +38,11 @@ def distance(one, other):
 
 def digest(model):
     return hashlib.md5(
-        b"".join(np.ascontiguousarray(a).tobytes() for _, _, a in fs.leaves(model) if a is not None)
+        b"".join(
+            np.ascontiguousarray(a).tobytes()
+            for _, _, a in fs.records.leaves(model)
+            if a is not None
+        )
     ).hexdigest()
 
 
@@ -51,11 +55,14 @@ def equal(group, folder):
     """Compare with one process, for buffers of one number and more."""
     model, X, Y = problem()
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.3)
-    two = fs.OrthogonalSGPR(model.covariance, fs.InducingPair(X[:4].copy(), X[4:6].copy()), 0.3)
+    two = fs.bounds.OrthogonalSGPR(
+        model.covariance, fs.posteriors.InducingPair(X[:4].copy(), X[4:6].copy()), 0.3
+    )
     q = fs.Whitened(np.zeros((D, M)), 0.3 * np.stack([np.eye(M)] * D))
-    hidden = fs.Layer(model.covariance, model.inducing, q, fs.IdentityMean())
+    hidden = fs.layers.Layer(model.covariance, model.inducing, q, fs.means.IdentityMean())
     deep = fs.DeepGP(
-        (hidden, fs.Layer(model.covariance, model.inducing, model.posterior)), model.likelihood
+        (hidden, fs.layers.Layer(model.covariance, model.inducing, model.posterior)),
+        model.likelihood,
     )
     own = fs.distributed.mpi(rows="own")
     cut = (
@@ -185,7 +192,7 @@ def failures(group, folder):
         "another call": lambda: (fs.elbo if second else fs.natural_step)(model, X, Y, group=group),
         "a call during the start": lambda: fs.elbo(model, X, Y, group=group) if second else fit(),
         "a start during a call": lambda: (
-            fs.kmeans_inducing(X, M, 0, group=group)
+            fs.inducing.kmeans(X, M, 0, group=group)
             if second
             else fs.elbo(model, X, Y, group=group)
         ),

@@ -100,17 +100,19 @@ def test_one_rank_that_fails_ends_all(rng):
     """It fails in each of two all-reduces, or before the first."""
     model, X, Y, _ = problem(rng, "relaxed", likelihood="probit", mean="none")
     covariance, Z = model.covariance, model.inducing
-    two = fs.OrthogonalSGPR(covariance, fs.InducingPair(Z[: M - 2], Z[M - 2 :]), 0.2)
+    two = fs.bounds.OrthogonalSGPR(
+        covariance, fs.posteriors.InducingPair(Z[: M - 2], Z[M - 2 :]), 0.2
+    )
     q = fs.Whitened(np.zeros((D, M)), np.stack([np.eye(M)] * D))
     layers = (
-        fs.Layer(covariance, Z, q),
-        fs.Layer(covariance, Z, fs.Whitened(q.mean[0], q.scale_tril[0])),
+        fs.layers.Layer(covariance, Z, q),
+        fs.layers.Layer(covariance, Z, fs.Whitened(q.mean[0], q.scale_tril[0])),
     )
     deep = fs.DeepGP(layers, fs.Gaussian(0.1))
     calls = {
         "collapsed": lambda X, group: fs.collapsed_bound(two, X, Y, group=group),
         "optimum": lambda X, group: fs.optimal_svgp(two, X, Y, group=group),
-        "direction": lambda X, group: fs.likelihood_direction(model, X, Y, group=group),
+        "direction": lambda X, group: fs.bounds.lsvgp_direction(model, X, Y, group=group),
         "layers": lambda X, group: fs.elbo(deep, X, Y, rng=0, group=group),
         "step of layers": lambda X, group: fs.natural_step(
             deep, X, Y, rng=0, monotone=True, group=group
@@ -137,8 +139,8 @@ def test_step_takes_one_all_reduce_of_the_fewest_numbers(rng):
     """
     model, X, Y, options = problem(rng, likelihood="probit", mean="none")
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2)
-    two = fs.OrthogonalSGPR(
-        model.covariance, fs.InducingPair(X[: M - 2].copy(), X[M - 2 : M].copy()), 0.2
+    two = fs.bounds.OrthogonalSGPR(
+        model.covariance, fs.posteriors.InducingPair(X[: M - 2].copy(), X[M - 2 : M].copy()), 0.2
     )
     q, (covariance, Z) = (
         fs.Whitened(np.zeros((D, M)), np.stack([np.eye(M)] * D)),
@@ -148,14 +150,15 @@ def test_step_takes_one_all_reduce_of_the_fewest_numbers(rng):
         ),
     )
     deep = fs.DeepGP(
-        (fs.Layer(covariance, Z, q), fs.Layer(covariance, Z, model.posterior)), model.likelihood
+        (fs.layers.Layer(covariance, Z, q), fs.layers.Layer(covariance, Z, model.posterior)),
+        model.likelihood,
     )
 
     def sent(group):
         group, counts = counting(group), []
         for call in (
             lambda: fs.elbo_and_grad(model, X, Y, group=group, **options),
-            lambda: fs.natural_step_and_grad(model, X, Y, group=group, **options),
+            lambda: fs.optim.natural_step_and_grad(model, X, Y, group=group, **options),
             lambda: fs.collapsed_bound_and_grad(sgpr, X, Y, group=group),
             lambda: fs.collapsed_bound_and_grad(two, X, Y, group=group),
             lambda: fs.elbo_and_grad(deep, X, Y, group=group, rng=0),

@@ -34,17 +34,22 @@ KINDS = {
     "sgpr": {"steps": 3},
     "two sets": {"steps": 3},
     "deep": {"steps": 3, "natural_step_size": 0.1},
-    "nats": {"steps": 4, "inverse_updates": fs.inverse_updates(nats=1e-6, direction="likelihood")},
+    "nats": {
+        "steps": 4,
+        "inverse_updates": fs.optim.inverse_updates(nats=1e-6, direction="likelihood"),
+    },
 }
 MODELS = {  # of an SVGP
     "sgpr": lambda model: fs.SGPR(model.covariance, model.inducing, 0.3),
-    "two sets": lambda model: fs.OrthogonalSGPR(
-        model.covariance, fs.InducingPair(model.inducing[:3], model.inducing[3:]), 0.3
+    "two sets": lambda model: fs.bounds.OrthogonalSGPR(
+        model.covariance, fs.posteriors.InducingPair(model.inducing[:3], model.inducing[3:]), 0.3
     ),
     "deep": lambda model: fs.DeepGP(
-        (replace(hidden(model), mean=fs.IdentityMean()), hidden(model, ())), model.likelihood
+        (replace(hidden(model), mean=fs.means.IdentityMean()), hidden(model, ())), model.likelihood
     ),
-    "nats": lambda model: replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M))),
+    "nats": lambda model: replace(
+        model, posterior=fs.posteriors.Relaxed(np.zeros(M), np.ones(M), np.eye(M))
+    ),
 }
 TRIALS = 12
 
@@ -54,7 +59,7 @@ def hidden(model, outputs=(D,)):
     q = fs.Whitened(
         np.zeros((*outputs, M)), np.broadcast_to(0.3 * np.eye(M), (*outputs, M, M)).copy()
     )
-    return fs.Layer(model.covariance, model.inducing, q)
+    return fs.layers.Layer(model.covariance, model.inducing, q)
 
 
 class Fault:

@@ -11,30 +11,30 @@ from fastsvgp.train import minibatch_training
 
 def weights():
     """Make a QSGP."""
-    basis = fs.InducingBasis(fs.RBF(1.0, np.ones(D)), np.zeros((M, D)))
+    basis = fs.qsgp.InducingBasis(fs.RBF(1.0, np.ones(D)), np.zeros((M, D)))
     return fs.QSGP(
-        basis, fs.ChevronWeights(np.zeros(M), np.zeros((M, 0)), np.ones(M)), fs.Gaussian(0.1)
+        basis, fs.qsgp.ChevronWeights(np.zeros(M), np.zeros((M, 0)), np.ones(M)), fs.Gaussian(0.1)
     )
 
 
 def sites():
     """Make a SiteSVGP."""
-    return fs.SiteSVGP(
+    return fs.sites.SiteSVGP(
         fs.RBF(1.0, np.ones(D)),
         np.zeros((M, D)),
-        fs.Sites(np.zeros(N), np.ones(N)),
+        fs.sites.Sites(np.zeros(N), np.ones(N)),
         fs.Gaussian(0.1),
     )
 
 
-@fs.record
+@fs.records.record
 class Solitary:
     """A user-defined kind whose bound takes no group."""
 
     covariance: object
 
 
-fs.models.register(
+fs.extending.models.register(
     Solitary,
     fit=minibatch_training,
     elbo_and_grad=lambda model, X, Y, *, num_data=None: (0.0, model),
@@ -51,7 +51,7 @@ BAD = {
         "`model`",
     ),
     "numbers": (
-        lambda r, c: c | {"model": fs.replace(c["model"], mean=fs.ConstantMean(0.1 * r))},
+        lambda r, c: c | {"model": fs.replace(c["model"], mean=fs.means.ConstantMean(0.1 * r))},
         "numbers of the model",
     ),
     "seed": (lambda r, c: c | {"rng": 7 + r}, "seed"),

@@ -33,7 +33,7 @@ KINDS = {
     "layers": (layers_to_train, {"batch_size": 11, "natural_step_size": 0.1}),
     "inverse": (
         inverse_problem,
-        {"batch_size": 17, "inverse_updates": fs.inverse_updates(nats=0.01)},
+        {"batch_size": 17, "inverse_updates": fs.optim.inverse_updates(nats=0.01)},
     ),
 }
 
@@ -81,14 +81,14 @@ def test_batches_of_shards_raise_the_bound(rng, kind):
     assert distance(alone[0], one) == 0
 
 
-@pytest.mark.parametrize("kind", [fs.SGPR, fs.OrthogonalSGPR])
+@pytest.mark.parametrize("kind", [fs.SGPR, fs.bounds.OrthogonalSGPR])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_search_on_rank_0(rng, size, kind):
     model, X, Y = problem(rng)
     inducing = (
         model.inducing
         if kind is fs.SGPR
-        else fs.InducingPair(X[: M - 2].copy(), X[M - 2 : M].copy())
+        else fs.posteriors.InducingPair(X[: M - 2].copy(), X[M - 2 : M].copy())
     )
     sgpr = kind(model.covariance, inducing, 0.3)
     seen = []

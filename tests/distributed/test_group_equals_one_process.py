@@ -86,7 +86,7 @@ def natural_step_and_grad(likelihood, monotone):
         model, X, Y, options = bound_problem(rng, "whitened", likelihood)
         options |= {"step_size": 0.5, "monotone": monotone, "num_data": 40}
         return Case(
-            lambda X, Y, **g: fs.natural_step_and_grad(model, X, Y, **options, **g),
+            lambda X, Y, **g: fs.optim.natural_step_and_grad(model, X, Y, **options, **g),
             (X, Y),
             same_leaves(1e-11),
         )
@@ -94,7 +94,7 @@ def natural_step_and_grad(likelihood, monotone):
     return case
 
 
-def likelihood_direction(near):
+def lsvgp_direction(near):
     """Far from the inverse the direction is the gradient; the factor gets none in a group."""
 
     def case(rng):
@@ -105,9 +105,11 @@ def likelihood_direction(near):
         model = fs.replace(model, posterior=fs.replace(q, inverse_tril=factor))
 
         def call(X, Y, **g):
-            value, direction = fs.likelihood_direction(model, X, Y, num_data=80, jitter=JITTER, **g)
+            value, direction = fs.bounds.lsvgp_direction(
+                model, X, Y, num_data=80, jitter=JITTER, **g
+            )
             assert (direction.posterior.inverse_tril is None) == (near or bool(g))
-            return value, fs.replace_at(direction, "posterior.inverse_tril", None)
+            return value, fs.records.replace_at(direction, "posterior.inverse_tril", None)
 
         return Case(call, (X, Y))
 
@@ -166,7 +168,7 @@ def collapsed(outputs, given, weighted):
         data = X, rng.standard_normal((ROWS, *outputs))
         if weighted:
             data = *data, rng.uniform(0.5, 2, ROWS)
-        mean = fs.ConstantMean(0.3)
+        mean = fs.means.ConstantMean(0.3)
         if given is None:
             sgpr = fs.SGPR(model.covariance, model.inducing, 0.2, mean)
         else:
@@ -175,7 +177,7 @@ def collapsed(outputs, given, weighted):
                 "scale_tril_v": np.tril(rng.uniform(0.5, 1, (*outputs, 2, 2))),
             }
             q = {name: q[name] for name in GIVEN[given]}
-            sgpr = fs.OrthogonalSGPR(model.covariance, model.inducing, 0.2, mean=mean, **q)
+            sgpr = fs.bounds.OrthogonalSGPR(model.covariance, model.inducing, 0.2, mean=mean, **q)
 
         def calls(X, Y, weights=None, **g):
             return [call(sgpr, X, Y, weights=weights, **g) for call in COLLAPSED]
@@ -191,12 +193,12 @@ def collapsed(outputs, given, weighted):
 def kinds_of_bound(rng, dtype=np.float64):
     """Return the bound and gradient of each kind of model, as functions of data, and ``(X, Y)``."""
     model, X, Y, options = bound_problem(rng)
-    pair = fs.InducingPair(model.inducing[:4].copy(), model.inducing[4:].copy())
+    pair = fs.posteriors.InducingPair(model.inducing[:4].copy(), model.inducing[4:].copy())
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2)
-    two = fs.OrthogonalSGPR(model.covariance, pair, 0.2, np.full((2, 2), 0.3))
+    two = fs.bounds.OrthogonalSGPR(model.covariance, pair, 0.2, np.full((2, 2), 0.3))
     deep, _, _ = layers_problem(rng)
     models = {"svgp": model, "sgpr": sgpr, "two sets": two, "deep": deep}
-    models = {name: fs.tree_map(dtype, one) for name, one in models.items()}
+    models = {name: fs.records.tree_map(dtype, one) for name, one in models.items()}
     functions = {
         "svgp": lambda *data, **g: fs.elbo_and_grad(models["svgp"], *data, **options, **g),
         "sgpr": lambda *data, **g: fs.collapsed_bound_and_grad(models["sgpr"], *data, **g),
@@ -263,7 +265,7 @@ TABLE = (
         for likelihood in ("gaussian", "student_t")
         for monotone in (False, True)
     }
-    | {f"likelihood_direction-{near}": likelihood_direction(near) for near in (True, False)}
+    | {f"lsvgp_direction-{near}": lsvgp_direction(near) for near in (True, False)}
     | {
         f"collapsed-{len(outputs)}-{given}-{weighted}": collapsed(outputs, given, weighted)
         for outputs in ((), (2,))
@@ -304,7 +306,7 @@ TABLE = (
     }
     | {
         f"latents-natural_step_and_grad-{name}": latents(
-            fs.natural_step_and_grad, name, same_leaves(1e-9), step_size=0.5
+            fs.optim.natural_step_and_grad, name, same_leaves(1e-9), step_size=0.5
         )
         for name in TURNS
     }
@@ -355,12 +357,12 @@ UPDATES = {
     "nats": dict(nats=0.01),
     "direction": dict(direction="likelihood"),
     "nats and direction": dict(nats=0.01, direction="likelihood"),
-    "a schedule": dict(nats=0.01, step_size=fs.schedules.log_linear(1e-2, 1.0, 5)),
+    "a schedule": dict(nats=0.01, step_size=fs.optim.schedules.log_linear(1e-2, 1.0, 5)),
 }
 
 
 def relaxed_layers(rng):
-    return layers_to_train(rng, fs.Relaxed(np.zeros((2, 5)), np.ones(5), np.eye(5)))
+    return layers_to_train(rng, fs.posteriors.Relaxed(np.zeros((2, 5)), np.ones(5), np.eye(5)))
 
 
 # a model, options of ``fit``, and the number of steps for each number of ranks
@@ -382,7 +384,7 @@ TRAININGS = (
     | {
         f"inverse-{way}": (
             inverse_problem,
-            {"batch_size": 17, "inverse_updates": fs.inverse_updates(**options)},
+            {"batch_size": 17, "inverse_updates": fs.optim.inverse_updates(**options)},
             {1: 40, 2: 40, 3: 200},
         )
         for way, options in UPDATES.items()
@@ -429,8 +431,8 @@ SHARDS = {
     "svgp": (training_problem, {"rng": 3}, 1e-12),
     "layers": (layers_to_train, {"rng": 3, "natural_step_size": 0.1}, 1e-11),
     "inverse": (
-        lambda rng: inverse_problem(rng, fs.InverseFreeWhitened),
-        {"rng": 5, "inverse_updates": fs.inverse_updates(nats=0.01)},
+        lambda rng: inverse_problem(rng, fs.posteriors.InverseFreeWhitened),
+        {"rng": 5, "inverse_updates": fs.optim.inverse_updates(nats=0.01)},
         1e-9,
     ),
 }

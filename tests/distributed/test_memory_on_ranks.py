@@ -50,14 +50,18 @@ def test_step_takes_memory_of_its_rows_and_two_buffers(rng, rows, kind):
         model, bound = fs.SVGP(covariance, Z, q, fs.Gaussian(0.1)), fs.elbo_and_grad
         packings = [of_gradient(model, None)]
     elif kind == "deep":
-        hidden = fs.Layer(covariance, Z, fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2)))
-        top = fs.Layer(fs.RBF(1.0, np.ones(2)), Z[:, :2].copy(), q)
+        hidden = fs.layers.Layer(
+            covariance, Z, fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2))
+        )
+        top = fs.layers.Layer(fs.RBF(1.0, np.ones(2)), Z[:, :2].copy(), q)
         model, bound = fs.DeepGP((hidden, top), fs.Gaussian(0.1)), partial(fs.elbo_and_grad, rng=0)
         # and rows of draws that are of others
         packings = [of_gradient(model, None), Packing([("real", (RUN, 2))])]
     elif kind == "two sets":
         model, bound = (
-            fs.OrthogonalSGPR(covariance, fs.InducingPair(Z[: M // 2], Z[M // 2 :]), 0.1),
+            fs.bounds.OrthogonalSGPR(
+                covariance, fs.posteriors.InducingPair(Z[: M // 2], Z[M // 2 :]), 0.1
+            ),
             fs.collapsed_bound_and_grad,
         )
         packings = [of_collapsed(model, Y), of_gradient(model, None)]

@@ -105,7 +105,7 @@ DUE = {  # what ranks 0 and 1 end in, and what both say
     "a start during a call": (
         "Disagreement",
         "Disagreement",
-        "`function` is 'kmeans_inducing' there, and 'elbo' on rank 0",
+        "`function` is 'kmeans' there, and 'elbo' on rank 0",
     ),
     "group in a callback": ("RuntimeError", "RemoteError", "this group is in a training"),
     "first step": ("RemoteError", "ZeroDivisionError", "of our own"),

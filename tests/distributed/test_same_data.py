@@ -87,7 +87,7 @@ def test_the_same_data_are_taken_wherever_they_lie(rng, tmp_path, call):
     kinds = [
         data["X"].copy(),
         np.load(tmp_path / "x.npy", mmap_mode="r"),
-        fs.row_files([tmp_path / "x0.npy", tmp_path / "x1.npy"]),
+        fs.records.row_files([tmp_path / "x0.npy", tmp_path / "x1.npy"]),
         np.asfortranarray(data["X"]),
     ]
     expected = CALLS[call](model, **data, group=None)

@@ -17,8 +17,8 @@ N, M = 61, 7
 
 
 CHOICES = (
-    lambda X, **g: fs.kmeans_inducing(X, M, rng=4, **g),
-    lambda X, **g: fs.median_lengthscales(X, rng=4, **g),
+    lambda X, **g: fs.inducing.kmeans(X, M, rng=4, **g),
+    lambda X, **g: fs.inducing.median_lengthscales(X, rng=4, **g),
 )
 
 
@@ -35,7 +35,9 @@ def test_of_rows_of_their_own_ranks_choose_together(rng):
 
     def choose(group):
         X = clusters[group.rank]
-        return fs.kmeans_inducing(X, 9, rng=0, group=group), fs.median_lengthscales(X, group=group)
+        return fs.inducing.kmeans(X, 9, rng=0, group=group), fs.inducing.median_lengthscales(
+            X, group=group
+        )
 
     found = on_ranks(3, choose, "own")
     for Z, lengthscales in found:
@@ -47,9 +49,9 @@ def test_of_rows_of_their_own_ranks_choose_together(rng):
 
 def test_both_sets_of_a_pair(rng):
     X = rng.standard_normal((N, 2))
-    found = on_ranks(2, lambda group: fs.kmeans_inducing(X, (4, 3), rng=0, group=group))
+    found = on_ranks(2, lambda group: fs.inducing.kmeans(X, (4, 3), rng=0, group=group))
     np.testing.assert_array_equal(found[0].O, found[1].O)
-    np.testing.assert_array_equal(found[1].Z, fs.kmeans_inducing(X, (4, 3), rng=0).Z)
+    np.testing.assert_array_equal(found[1].Z, fs.inducing.kmeans(X, (4, 3), rng=0).Z)
 
 
 def test_what_rank_0_can_not_choose_ends_all(rng):
@@ -57,7 +59,7 @@ def test_what_rank_0_can_not_choose_ends_all(rng):
 
     def choose(group):
         with pytest.raises((ValueError, fs.RemoteError), match="5") as caught:
-            fs.kmeans_inducing(X, 9, rng=0, group=group)
+            fs.inducing.kmeans(X, 9, rng=0, group=group)
         return caught.type
 
     assert ValueError in on_ranks(2, choose)
@@ -140,22 +142,22 @@ def test_ranks_in_other_calls_are_reported():
 def test_what_one_process_does_says_so(rng):
     group = fs.distributed.threads(1)[0]
     X, covariance, gaussian = rng.standard_normal((9, 1)), fs.RBF(1.0, 1.0), fs.Gaussian(0.1)
-    Z, y, sites = X[:3].copy(), X[:, 0], fs.Sites(np.zeros(9), np.ones(9))
+    Z, y, sites = X[:3].copy(), X[:, 0], fs.sites.Sites(np.zeros(9), np.ones(9))
     weights = fs.QSGP(
-        fs.InducingBasis(covariance, Z),
-        fs.ChevronWeights(np.zeros(3), np.zeros((3, 0)), np.ones(3)),
+        fs.qsgp.InducingBasis(covariance, Z),
+        fs.qsgp.ChevronWeights(np.zeros(3), np.zeros((3, 0)), np.ones(3)),
         gaussian,
     )
     svgp = fs.SVGP(covariance, Z, fs.Whitened(np.zeros(3), np.eye(3)), gaussian)
     for call, model in (
-        (fs.tighter_bound, fs.SGPR(covariance, Z, 0.1)),
-        (fs.tighter_bound_and_grad, fs.SGPR(covariance, Z, 0.1)),
-        (fs.site_bound, fs.SiteSVGP(covariance, Z, sites, gaussian)),
-        (fs.natural_step, fs.SiteSVGP(covariance, Z, sites, gaussian)),
-        (fs.site_bound, fs.VGP(covariance, sites, gaussian)),
-        (fs.weight_bound, weights),
-        (fs.natural_steps, svgp),
-        (fs.data_term_and_grad, svgp),
+        (fs.bounds.tighter_bound, fs.SGPR(covariance, Z, 0.1)),
+        (fs.bounds.tighter_bound_and_grad, fs.SGPR(covariance, Z, 0.1)),
+        (fs.sites.bound, fs.sites.SiteSVGP(covariance, Z, sites, gaussian)),
+        (fs.natural_step, fs.sites.SiteSVGP(covariance, Z, sites, gaussian)),
+        (fs.sites.bound, fs.sites.VGP(covariance, sites, gaussian)),
+        (fs.qsgp.bound, weights),
+        (fs.sites.natural_steps, svgp),
+        (fs.bounds.data_term_and_grad, svgp),
         (fs.em, svgp),
     ):
         with pytest.raises(
@@ -172,7 +174,7 @@ def test_differing_seeds_are_named_without_a_deadlock(rng, seeds):
     model = fs.SVGP(fs.RBF(1.0, np.ones(2)), X[:5].copy(), q, fs.Gaussian(0.1))
     calls = (
         lambda seed, group: fs.elbo(model, X, X[:, 0], rng=seed, group=group),
-        lambda seed, group: fs.kmeans_inducing(X, 5, seed, group=group),
+        lambda seed, group: fs.inducing.kmeans(X, 5, seed, group=group),
         lambda seed, group: fs.fit(model, X, X[:, 0], steps=2, rng=seed, group=group),
     )
     for call in calls:
@@ -196,7 +198,7 @@ def test_other_arguments_are_named(rng, changes, message):
     X = rng.standard_normal((N, 2))
     for error in ends(
         2,
-        lambda group: fs.kmeans_inducing(
+        lambda group: fs.inducing.kmeans(
             X, **{"M": 2, "rng": 0} | (changes if group.rank else {}), group=group
         ),
     ):
@@ -206,11 +208,13 @@ def test_other_arguments_are_named(rng, changes, message):
 def test_shards_may_be_lists_and_have_two_axes(rng):
     X = rng.standard_normal((N, 2))
     lists, arrays = (
-        ends(2, lambda group, X=X: fs.kmeans_inducing(X, 3, rng=0, group=group), "own")
+        ends(2, lambda group, X=X: fs.inducing.kmeans(X, 3, rng=0, group=group), "own")
         for X in (X.tolist(), X)
     )
     np.testing.assert_array_equal(lists, arrays)
-    for error in ends(2, lambda group: fs.median_lengthscales(X[:, 0], rng=0, group=group), "own"):
+    for error in ends(
+        2, lambda group: fs.inducing.median_lengthscales(X[:, 0], rng=0, group=group), "own"
+    ):
         assert isinstance(error, ValueError) and "must have shape (N, D), got (61,)" in str(error)
 
 
@@ -254,13 +258,13 @@ def test_a_group_of_any_class_is_freed_with_its_memory(rng):
 
     def call(group):
         mine = Alike(group)
-        Z = fs.kmeans_inducing(X, 3, rng=0, group=mine)
+        Z = fs.inducing.kmeans(X, 3, rng=0, group=mine)
         communicator = weakref.ref(Communicator.of(mine))
         assert communicator() is Communicator.of(mine)
         return Z, weakref.ref(mine), communicator
 
     for Z, group, communicator in on_ranks(2, call):
-        np.testing.assert_array_equal(Z, fs.kmeans_inducing(X, 3, rng=0))
+        np.testing.assert_array_equal(Z, fs.inducing.kmeans(X, 3, rng=0))
         gc.collect()
         assert group() is None and communicator() is None
 
@@ -277,4 +281,4 @@ def test_a_group_of_any_class_is_freed_with_its_memory(rng):
             )
 
     with pytest.raises(TypeError, match='"__weakref__"'):
-        fs.kmeans_inducing(X, 3, group=Closed(fs.distributed.threads(1)[0]))
+        fs.inducing.kmeans(X, 3, group=Closed(fs.distributed.threads(1)[0]))

@@ -52,7 +52,7 @@ SETTINGS = [
     ({"n_inducing": ()}, r"`n_inducing` is \(\), and the posterior, Whitened, has one set"),
     (
         {
-            "inducing": fs.InducingPair(np.ones((3, 2)), np.ones((3, 1))),
+            "inducing": fs.posteriors.InducingPair(np.ones((3, 2)), np.ones((3, 1))),
             "posterior": "orthogonal",
         },
         "`inducing.O` has 1 columns where `X` has 2",

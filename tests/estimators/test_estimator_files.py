@@ -96,7 +96,7 @@ def test_what_cannot_be_stored(rng, tmp_path):
 
 def changed(path, **changes):
     """The file with another description of its estimator."""
-    model, extra = fs.load_with_extra(path)
+    model, extra = fs.records.load_with_extra(path)
     fs.save(path, model, estimator=json.loads(json.dumps(extra["estimator"] | changes)))
 
 
@@ -272,7 +272,7 @@ def test_the_fields_that_a_kernel_has_fixed(kernel, names):
     free = kernel.clone_with_theta(kernel.theta + 0.5)
     before, after = from_kernel(kernel), from_kernel(free)
     for (path, _, value), (_, _, moved) in zip(
-        fs.leaves(before[0]), fs.leaves(after[0]), strict=True
+        fs.records.leaves(before[0]), fs.records.leaves(after[0]), strict=True
     ):
         assert f"covariance.{path}" not in names or np.array_equal(value, moved)
     assert "likelihood.variance" not in names or before[1] == after[1]
@@ -300,16 +300,18 @@ def test_fixed_numbers_of_a_kernel_keep_their_bits(rng, kernel, names, settings)
     _check_fixed(model, kernel, names, X.dtype)
     start = model.model_
     model.set_params(warm_start=True).fit(X, y)
-    for path, _, value in fs.leaves(model.model_):
+    for path, _, value in fs.records.leaves(model.model_):
         if path in names:
-            np.testing.assert_array_equal(value, dict((p, v) for p, _, v in fs.leaves(start))[path])
+            np.testing.assert_array_equal(
+                value, dict((p, v) for p, _, v in fs.records.leaves(start))[path]
+            )
 
 
 def _check_fixed(model, kernel, names, dtype):
     covariance, noise = from_kernel(kernel)
-    before = {f"covariance.{path}": value for path, _, value in fs.leaves(covariance)}
+    before = {f"covariance.{path}": value for path, _, value in fs.records.leaves(covariance)}
     before["likelihood.variance"] = recipes.NOISE if noise is None else noise
-    found = {path: value for path, _, value in fs.leaves(model.model_) if path in before}
+    found = {path: value for path, _, value in fs.records.leaves(model.model_) if path in before}
     assert found.keys() == before.keys() and set(names) <= before.keys()
     for path, value in found.items():
         assert np.array_equal(np.asarray(value, dtype), np.asarray(before[path], dtype)) == (

@@ -111,7 +111,10 @@ def test_a_start_of_mixed_functions_has_different_layers_and_held_variances(rng)
         weighted = fs.recipes.regression(X, Y, len(X), weights=weights, **settings).model
         plain = fs.recipes.regression(*repeated, len(X), **settings).model
         for name in ("mixing.0", "mean.value"):
-            found = [dict((p, v) for p, _, v in fs.leaves(m)).get(name) for m in (weighted, plain)]
+            found = [
+                dict((p, v) for p, _, v in fs.records.leaves(m)).get(name)
+                for m in (weighted, plain)
+            ]
             if found[0] is not None:
                 np.testing.assert_allclose(*map(np.abs, found), rtol=1e-8, atol=1e-8)
 

@@ -34,7 +34,7 @@ def data(rng):
     }
 
 
-OF_RECORDS = {"exposure": fs.NegativeBinomial(2.0, exposure="column")}
+OF_RECORDS = {"exposure": fs.likelihoods.NegativeBinomial(2.0, exposure="column")}
 NAMES = [
     "negative-binomial", "zero-inflated-poisson", "binomial", "gamma", "exponential", "beta",
     "known-noise", "censored", "exposure",
@@ -79,13 +79,14 @@ def test_starts_are_at_the_moments_of_the_targets(rng):
     np.testing.assert_allclose(
         start("binomial").model.mean.value, special.logit(y.sum() / trials.sum())
     )
-    probit = start(fs.Binomial(link="probit"), targets["binomial"])
+    probit = start(fs.likelihoods.Binomial(link="probit"), targets["binomial"])
     np.testing.assert_allclose(probit.model.mean.value, special.ndtri(y.sum() / trials.sum()))
     y, exposure = targets["exposure"].T
     column = start(fs.Poisson(exposure="column"), targets["exposure"]).model
     np.testing.assert_allclose(column.mean.value, np.log(y.sum() / exposure.sum()))
     np.testing.assert_allclose(
-        start(fs.NegativeBinomial(exposure=4.0), y).model.mean.value, np.log(y.mean() / 4)
+        start(fs.likelihoods.NegativeBinomial(exposure=4.0), y).model.mean.value,
+        np.log(y.mean() / 4),
     )
     assert start("known-noise").model.mean is None
     # weights are repeated rows
@@ -103,8 +104,8 @@ def test_starts_are_at_the_moments_of_the_targets(rng):
         np.testing.assert_allclose(mean, np.log(Y.mean(axis=0)))
     # all counts 0, all trials successes
     for likelihood, y in (
-        (fs.NegativeBinomial(), np.zeros(N)),
-        (fs.Binomial(), np.full((N, 2), 3.0)),
+        (fs.likelihoods.NegativeBinomial(), np.zeros(N)),
+        (fs.likelihoods.Binomial(), np.full((N, 2), 3.0)),
         ("zero-inflated-poisson", np.zeros(N)),
     ):
         found = start(likelihood, y).model
@@ -216,7 +217,7 @@ def test_bad_settings_are_named(rng):
     with pytest.raises(ValueError, match="did you mean 'gaussian'"):
         SVGPRegressor(likelihood="normal").fit(x, f)
     with pytest.raises(ValueError, match="Ordinal has 3 classes, but `y` has 2"):
-        SVGPClassifier(likelihood=fs.Ordinal(0.0, np.ones(1))).fit(x, f > 0)
+        SVGPClassifier(likelihood=fs.likelihoods.Ordinal(0.0, np.ones(1))).fit(x, f > 0)
     with pytest.raises(ValueError, match="exposure; it is for Poisson and NegativeBinomial"):
         recipes.likelihood_of("gamma", targets["exposure"], exposure=True)
     model = SVGPRegressor(likelihood="binomial", **QUICK | {"max_iter": 2})

@@ -315,7 +315,10 @@ def test_a_setting_may_be_a_record(rng):
         fs.RBF(0.5, 2.0) + fs.Linear(1.0), likelihood=fs.Gaussian(0.3), mean="linear", **QUICK
     )
     again = clone(model).fit(X, y)
-    assert type(again.model_.covariance) is fs.Sum and type(again.model_.mean) is fs.LinearMean
+    assert (
+        type(again.model_.covariance) is fs.covariances.Sum
+        and type(again.model_.mean) is fs.means.LinearMean
+    )
     own = SVGPRegressor(
         inducing=X[:7], **QUICK | {"max_iter": 1, "solver": "adam", "learning_rate": 1e-9}
     ).fit(X, y)
@@ -368,7 +371,9 @@ def test_a_searched_estimator_is_saved(rng, tmp_path):
     model.scale_ = model.scale_.ranked(X)
     for covariance in (
         model.model_.covariance,
-        fs.OnFeatures(fs.RBF(1.0, np.ones(2)), fs.Network.random((2, 4, 2), rng=0)),
+        fs.covariances.OnFeatures(
+            fs.RBF(1.0, np.ones(2)), fs.covariances.Network.random((2, 4, 2), rng=0)
+        ),
     ):
         model.model_ = fs.replace(model.model_, covariance=covariance)
         files.save(tmp_path / "model.npz", model)

@@ -72,7 +72,7 @@ def test_known_noise_has_the_intervals_of_an_exact_gp(rng, extra):
     x = np.linspace(0, 1, 30)
     sd = 0.02 + 0.1 * x
     y = np.sin(6 * x) + sd * rng.standard_normal(30)
-    likelihood = "known-noise" if extra else fs.KnownNoise(extra=False)
+    likelihood = "known-noise" if extra else fs.likelihoods.KnownNoise(extra=False)
     model = SVGPRegressor(likelihood=likelihood, random_state=0)
     model.fit(x[:, None], np.stack([y, sd**2], axis=1))
     _, found = model.predict(x[:, None], return_std=True, include_noise=False)
@@ -122,7 +122,7 @@ def test_settings_of_minibatches_ask_for_them(rng, likelihood, name):
     for same in ({"learning_rate": 0.01}, {"natural_step_size": "auto"}, {"batch_size": 30}):
         fit = estimator(likelihood, max_iter=1, **same)._start(X, y, None, 0)[0].fit
         assert "batch_size" not in fit
-    schedule = fs.schedules.log_linear(1e-3, 0.1, 10)
+    schedule = fs.optim.schedules.log_linear(1e-3, 0.1, 10)
     fit = estimator(likelihood, natural_step_size=schedule)._start(X, y, None, 0)[0].fit
     assert "batch_size" in fit
 

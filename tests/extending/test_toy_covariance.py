@@ -22,16 +22,16 @@ from fastsvgp.testing import assert_gradient
 HERE = pathlib.Path(__file__).parent
 
 
-@fs.record
+@fs.records.record
 class Slopes:
     """Inducing variables v . grad f(z): points z (M, D) and directions v (M, D)."""
 
-    points: Any = fs.leaf()
-    directions: Any = fs.leaf()
+    points: Any = fs.records.leaf()
+    directions: Any = fs.records.leaf()
 
 
-@fs.record
-class SlopedRBF(fs.Covariance):
+@fs.records.record
+class SlopedRBF(fs.covariances.Covariance):
     """variance exp(-r^2 / (2 l^2)), with slopes as inducing variables. Both fields: (), positive.
 
     With d = x - x', g = v . d / l^2 and h = v' . d / l^2 (v at x, v' at x'):
@@ -40,8 +40,8 @@ class SlopedRBF(fs.Covariance):
         cov(v . grad f(x), v' . grad f(x')) = k (v . v' / l^2 - g h).
     """
 
-    variance: Any = fs.leaf("positive", default=1.0)
-    lengthscale: Any = fs.leaf("positive", default=1.0)
+    variance: Any = fs.records.leaf("positive", default=1.0)
+    lengthscale: Any = fs.records.leaf("positive", default=1.0)
 
     inducing_type = Slopes
 
@@ -144,7 +144,7 @@ class SlopedRBF(fs.Covariance):
             -d_bar.sum(0), (h_bar[..., None] * d + (T / square)[..., None] * v).sum(0)
         )
         if other is None:
-            first_bar, second_bar = fs.tree_map(np.add, first_bar, second_bar), None
+            first_bar, second_bar = fs.records.tree_map(np.add, first_bar, second_bar), None
         return self._gradient(need, inner, by_lengthscale), first_bar, second_bar
 
 
@@ -223,9 +223,9 @@ def test_bound_of_other_posteriors(rng, posterior):
             np.linalg.inv(model.covariance.Kuu(model.inducing) + np.diag(s + 1e-2))
         )
         q = (
-            fs.LikelihoodForm(q.mean, s)
+            fs.posteriors.LikelihoodForm(q.mean, s)
             if posterior == "LikelihoodForm"
-            else fs.Relaxed(q.mean, s, 0.98 * T)
+            else fs.posteriors.Relaxed(q.mean, s, 0.98 * T)
         )
     assert_bound(fs.replace(model, posterior=q), X, Y, rng)
 

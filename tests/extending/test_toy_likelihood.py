@@ -17,15 +17,15 @@ from fastsvgp.extending import NODES, kernels, refuse, sum_outputs, total
 from fastsvgp.testing import assert_gradient
 
 
-@fs.record
-class GammaPoisson(fs.Likelihood):
+@fs.records.record
+class GammaPoisson(fs.likelihoods.Likelihood):
     """Counts with mean exp(f) and variance exp(f) + exp(2 f) / r. dispersion : (), positive: r.
 
     log p = log Gamma(y + r) - log Gamma(r) - log y! + r log r + y f - (y + r) log(r + exp f).
     """
 
-    dispersion: Any = fs.leaf("positive", default=1.0)
-    num_nodes: int = fs.static(default=20)
+    dispersion: Any = fs.records.leaf("positive", default=1.0)
+    num_nodes: int = fs.records.static(default=20)
 
     settings = NODES
 
@@ -52,7 +52,7 @@ class GammaPoisson(fs.Likelihood):
             - (Y + r) * kernels.gauss_hermite(1 / (r + rate))
         )
         own = fs.replace(self, dispersion=dtype.type(total(by_r)))
-        return ell, fs.Marginals((mean_bar + Y).astype(dtype), var_bar.astype(dtype)), own
+        return ell, fs.records.Marginals((mean_bar + Y).astype(dtype), var_bar.astype(dtype)), own
 
     def predict_mean_and_var(self, f):
         mean = np.exp(f.mean + 0.5 * f.var)
@@ -89,7 +89,7 @@ def problem(rng, P=None):
 
 
 def test_densities_sum_to_one_and_have_these_moments(rng):
-    f = fs.Marginals(rng.uniform(-1, 1, 4), rng.uniform(0.05, 0.3, 4))
+    f = fs.records.Marginals(rng.uniform(-1, 1, 4), rng.uniform(0.05, 0.3, 4))
     likelihood, y = GammaPoisson(2.5, num_nodes=60), np.arange(400.0)
     p = np.exp([likelihood.predict_log_density(np.full(4, k), f) for k in y])
     mean, var = likelihood.predict_mean_and_var(f)
@@ -99,7 +99,7 @@ def test_densities_sum_to_one_and_have_these_moments(rng):
 
 
 def test_much_dispersion_is_poisson(rng):
-    f = fs.Marginals(rng.standard_normal(20), rng.uniform(0.1, 0.5, 20))
+    f = fs.records.Marginals(rng.standard_normal(20), rng.uniform(0.1, 0.5, 20))
     Y = counts(rng, f.mean)
     ours, poisson = (
         likelihood.expected_log_prob(Y, f)[0] for likelihood in (GammaPoisson(1e7), fs.Poisson())
@@ -111,7 +111,7 @@ def test_much_dispersion_is_poisson(rng):
 def test_expected_log_prob(rng, shape):
     likelihood, f = (
         GammaPoisson(1.7),
-        fs.Marginals(rng.standard_normal(shape), rng.uniform(0.05, 0.8, shape)),
+        fs.records.Marginals(rng.standard_normal(shape), rng.uniform(0.05, 0.8, shape)),
     )
     Y = counts(rng, f.mean)
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f)
@@ -150,13 +150,15 @@ def test_on_blocks(rng):
     """A covariance outside the package gives the same numbers."""
     model, X, Y = problem(rng)
     blocks = model.covariance.blocks(model.inducing, X)
-    value, (_, _, bar) = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y)
+    value, (_, _, bar) = fs.bounds.elbo_and_grad_from_blocks(
+        blocks, model.posterior, model.likelihood, Y
+    )
     exact, grad = fs.elbo_and_grad(model, X, Y)
     np.testing.assert_allclose(value, exact, rtol=1e-12)
     np.testing.assert_allclose(bar.dispersion, grad.likelihood.dispersion, rtol=1e-9)
-    moved = fs.tree_map(np.copy, model.likelihood)
+    moved = fs.records.tree_map(np.copy, model.likelihood)
     assert_gradient(
-        lambda at: fs.elbo_and_grad_from_blocks(
+        lambda at: fs.bounds.elbo_and_grad_from_blocks(
             blocks, model.posterior, fs.replace(moved, dispersion=at), Y
         )[0],
         1.7,
@@ -188,12 +190,12 @@ def test_weights_need_an_argument_of_the_likelihood(rng):
     message = "GammaPoisson.expected_log_prob takes none; add an argument `weights=None`"
     blocks, parts = model.covariance.blocks(model.inducing, X), (model.posterior, model.likelihood)
     deep = fs.DeepGP(
-        (fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
+        (fs.layers.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
     )
     for call in (
         lambda w: fs.elbo(model, X, Y, weights=w),
         lambda w: fs.natural_step(model, X, Y, weights=w),
-        lambda w: fs.elbo_and_grad_from_blocks(blocks, *parts, Y, weights=w),
+        lambda w: fs.bounds.elbo_and_grad_from_blocks(blocks, *parts, Y, weights=w),
         lambda w: fs.elbo(deep, X, Y, weights=w),
         lambda w: fs.fit(model, X, Y, steps=1, weights=w),
     ):
@@ -204,7 +206,7 @@ def test_weights_need_an_argument_of_the_likelihood(rng):
 def test_errors_of_the_likelihood_are_raised_unchanged(rng):
     model, X, Y = problem(rng)
 
-    @fs.record
+    @fs.records.record
     class BrokenBinomial(GammaPoisson):
         def expected_log_prob(self, Y, f, rng=None, need=True):
             return {}["no such key"]

@@ -16,7 +16,7 @@ import fastsvgp as fs
 from fastsvgp.extending import LayerPass, check, minibatch_training, restricted
 
 
-@fs.record
+@fs.records.record
 class Latent:
     """One process, a layer."""
 
@@ -26,7 +26,7 @@ class Latent:
     mean: Any = None
 
 
-@fs.record
+@fs.records.record
 class NoisePair:
     """y ~ N(f(x), exp g(x)) with processes f and g. signal, log_noise : Latent.
 
@@ -74,8 +74,8 @@ def expectation(Y, f, g):
     by_g = 0.5 * square * precision
     return (
         value,
-        fs.Marginals(residual * precision, -0.5 * precision),
-        fs.Marginals(by_g - 0.5, -0.5 * by_g),
+        fs.records.Marginals(residual * precision, -0.5 * precision),
+        fs.records.Marginals(by_g - 0.5, -0.5 * by_g),
     )
 
 
@@ -101,7 +101,7 @@ def bound(model, X, Y, *, num_data=None, jitter=None, wrt=(), inputs=False):
         return value, None, None
     parts, X_bars = [], []
     for layer, rows, bar in zip(layers, (rows_f, rows_g), bars, strict=True):
-        X_bars.append(layer.pull(rows, fs.tree_map(lambda leaf: leaf * scale, bar)))
+        X_bars.append(layer.pull(rows, fs.records.tree_map(lambda leaf: leaf * scale, bar)))
         parts.append(Latent(*layer.finish(-1.0)))
     return value, restricted(NoisePair(*parts), wrt), sum(X_bars) if inputs else None
 
@@ -137,7 +137,7 @@ def predict_y(model, Xs, *, jitter=None):
     return f.mean, f.var + np.exp(g.mean + 0.5 * g.var)
 
 
-fs.models.register(
+fs.extending.models.register(
     NoisePair,
     instead="its processes are .signal and .log_noise",
     elbo=elbo,
@@ -155,7 +155,7 @@ def latent(rng, X, posterior, scale=1.0, mean=None):
     )
     m = scale * rng.standard_normal(M)
     if posterior == "LikelihoodForm":
-        q = fs.LikelihoodForm(m, rng.uniform(0.2, 0.5, M))
+        q = fs.posteriors.LikelihoodForm(m, rng.uniform(0.2, 0.5, M))
     else:
         q = getattr(fs, posterior)(
             m, np.diag(rng.uniform(0.3, 0.8, M)) + np.tril(rng.uniform(-0.1, 0.1, (M, M)), -1)
@@ -166,7 +166,7 @@ def latent(rng, X, posterior, scale=1.0, mean=None):
 def problem(rng, posteriors=("Whitened", "Whitened")):
     X = rng.uniform(-2, 2, (60, 2))
     Y = np.sin(X[:, 0]) + np.exp(0.5 * (X[:, 1] - 1)) * rng.standard_normal(60)
-    signal = latent(rng, X, posteriors[0], mean=fs.ConstantMean(0.2))
+    signal = latent(rng, X, posteriors[0], mean=fs.means.ConstantMean(0.2))
     return NoisePair(signal, latent(rng, X, posteriors[1], 0.3)), X, Y
 
 
@@ -179,7 +179,7 @@ def test_known_noise_gives_an_svgp(rng):
     """A process g without variance and with a constant mean."""
     model, X, Y = problem(rng)
     tiny = fs.replace(
-        model.log_noise, covariance=fs.RBF(1e-20, 1.0), mean=fs.ConstantMean(math.log(0.3))
+        model.log_noise, covariance=fs.RBF(1e-20, 1.0), mean=fs.means.ConstantMean(math.log(0.3))
     )
     tiny = fs.replace(tiny, posterior=fs.Whitened(np.zeros(5), np.eye(5)))
     svgp = fs.SVGP(
@@ -226,7 +226,9 @@ def test_fit(rng, tmp_path):
     fs.fit(model, X, Y, steps=11, **options)
     again, info = fs.fit(model, X, Y, steps=30, resume=tmp_path / "part.npz", **options)
     assert info.steps == 30
-    for (path, _, one), (_, _, other) in zip(fs.leaves(again), fs.leaves(trained), strict=True):
+    for (path, _, one), (_, _, other) in zip(
+        fs.records.leaves(again), fs.records.leaves(trained), strict=True
+    ):
         np.testing.assert_array_equal(one, other, err_msg=path)
     with pytest.raises((TypeError, ValueError), match="natural_step"):
         fs.fit(model, X, Y, steps=3, natural_step_size=0.1)
@@ -265,7 +267,7 @@ def test_bad_input(rng):
     with pytest.raises(ValueError, match="`X` has 1 columns where `inducing` has 2"):
         fs.elbo(model, X[:, :1], Y)
     with pytest.raises(ValueError, match="`signal.covariance.variance` must be positive"):
-        fs.elbo(fs.replace_at(model, "signal.covariance.variance", -1.0), X, Y)
+        fs.elbo(fs.records.replace_at(model, "signal.covariance.variance", -1.0), X, Y)
     with pytest.raises(ValueError, match="`wrt` names 'noise'"):
         fs.elbo_and_grad(model, X, Y, wrt=("noise",))
 
@@ -273,7 +275,7 @@ def test_bad_input(rng):
 def test_a_derived_class_is_a_kind_of_its_own(rng):
     model, X, Y = problem(rng)
 
-    @fs.record
+    @fs.records.record
     class QuietPair(NoisePair):
         """A derived class without changes."""
 

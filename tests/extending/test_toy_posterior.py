@@ -17,8 +17,8 @@ from fastsvgp.extending import Bars, Joint, Projection, check, kernels, matches,
 from fastsvgp.testing import assert_gradient
 
 
-@fs.record
-class Independent(fs.Posterior):
+@fs.records.record
+class Independent(fs.posteriors.Posterior):
     """q(u) = N(mean, diag(variance)). mean, variance : (..., M).
 
     With J = (Kuu + jitter I)^-1, Q = J Kuf, and a, b, kappa the cotangents of means, variances and
@@ -35,8 +35,8 @@ class Independent(fs.Posterior):
     Z over the probes, and J diag(s) J that of sym((J Z) (J s Z)').
     """
 
-    mean: Any = fs.leaf()
-    variance: Any = fs.leaf("positive")
+    mean: Any = fs.records.leaf()
+    variance: Any = fs.records.leaf("positive")
 
     no_natural_step = "none has been derived for it"
     random_quantities = ("probes",)
@@ -64,7 +64,7 @@ class Independent(fs.Posterior):
         return IndependentPass(self, prior, need, probes)
 
 
-class IndependentPass(fs.Pass):
+class IndependentPass(fs.posteriors.Pass):
     """J, the parameters as (P, M), and the sums that ``pull`` collects."""
 
     def __init__(self, q, prior, need, probes):
@@ -86,7 +86,7 @@ class IndependentPass(fs.Pass):
         self.clamped += raise_to_floor(var, kff)
         shape = self._shape(len(kff))
         return Projection(
-            fs.Marginals(kernels.matmul(self.m, Q).reshape(shape), var.reshape(shape)), Q
+            fs.records.Marginals(kernels.matmul(self.m, Q).reshape(shape), var.reshape(shape)), Q
         )
 
     def joint(self, Kuf, Kff):
@@ -102,7 +102,7 @@ class IndependentPass(fs.Pass):
         a, b = f_bar.mean.reshape(shape), f_bar.var.reshape(shape)
         self.m_bar += kernels.matmul(a, Q, transpose_b=True)
         self.s_bar += kernels.matmul(b, np.square(Q), transpose_b=True)
-        if "blocks" not in self.need:
+        if not any(matches(f"blocks.{block}", self.need) for block in ("Kuf", "Kuu")):
             return None
         inner = kernels.matmul(self.m, a, transpose_a=True) + 2 * Q * kernels.matmul(
             self.s, b, transpose_a=True
@@ -135,7 +135,7 @@ class IndependentPass(fs.Pass):
             self.s_bar + 0.5 * kl_bar * (self._diagonal() - 1 / self.s),
         )
         Kuu_bar, shape = None, self.q.mean.shape
-        if "blocks" in self.need:
+        if matches("blocks.Kuu", self.need):
             quadratic = kernels.matmul(self.Jm, self.Jm, transpose_a=True) + self._trace_bar()
             Kuu_bar = self.Kuu_bar + 0.5 * kl_bar * (len(self.m) * self.J - quadratic)
             Kuu_bar = 0.5 * (Kuu_bar + Kuu_bar.T)
@@ -157,7 +157,7 @@ def problem(rng, P=None, likelihood=None):
     q = Independent(rng.standard_normal((*lead, M)), rng.uniform(0.1, 0.6, (*lead, M)))
     Y = np.sin(X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.standard_normal(40)
     Y = Y if P is None else np.stack([(-1) ** p * Y for p in range(P)], 1)
-    mean = fs.LinearMean(rng.standard_normal((*lead, 2)), 0.3)
+    mean = fs.means.LinearMean(rng.standard_normal((*lead, 2)), 0.3)
     return (
         fs.SVGP(fs.RBF(1.3, np.array([0.8, 1.1])), Z, q, likelihood or fs.Gaussian(0.2), mean),
         X,
@@ -189,7 +189,9 @@ def test_the_numbers_of_marginal(rng, P):
         fs.replace(grad, posterior=fs.Whitened(grad.posterior.mean, None))
         for grad in (ours, theirs)
     )
-    for (path, _, a), (_, _, b) in zip(fs.leaves(ours), fs.leaves(theirs), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(ours), fs.records.leaves(theirs), strict=True
+    ):
         if b is not None:
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6 * np.abs(b).max(), err_msg=path)
     np.testing.assert_allclose(X_bar, their_X_bar, rtol=1e-6, atol=1e-6)
@@ -224,13 +226,13 @@ def test_probes(rng):
 
 def test_terms_of_the_bound(rng):
     model, X, Y = problem(rng, 2)
-    data, data_grad, data_X_bar = fs.data_term_and_grad(model, X, Y, inputs=True)
-    kl, kl_grad = fs.kl_term_and_grad(model)
+    data, data_grad, data_X_bar = fs.bounds.data_term_and_grad(model, X, Y, inputs=True)
+    kl, kl_grad = fs.bounds.kl_term_and_grad(model)
     value, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True)
     np.testing.assert_allclose(data - kl, value, rtol=1e-12)
     np.testing.assert_array_equal(data_X_bar, X_bar)
     for (path, _, a), (_, _, b), (_, _, c) in zip(
-        *(fs.leaves(g) for g in (data_grad, kl_grad, grad)), strict=True
+        *(fs.records.leaves(g) for g in (data_grad, kl_grad, grad)), strict=True
     ):
         np.testing.assert_allclose(a - b, c, rtol=1e-9, atol=1e-9 * np.abs(a).max(), err_msg=path)
 
@@ -255,11 +257,13 @@ def test_on_blocks(rng):
     model, X, Y = problem(rng)
     blocks = model.covariance.blocks(model.inducing, X, full_cov=True)
     q, moved = model.posterior, rng.standard_normal((6, 6))
-    _, (bar, _, _) = fs.elbo_and_grad_from_blocks(blocks, q, model.likelihood, Y, jitter=1e-2)
+    _, (bar, _, _) = fs.bounds.elbo_and_grad_from_blocks(
+        blocks, q, model.likelihood, Y, jitter=1e-2
+    )
     moved = moved + moved.T
 
     def value(step):
-        return fs.elbo_and_grad_from_blocks(
+        return fs.bounds.elbo_and_grad_from_blocks(
             fs.replace(blocks, Kuu=blocks.Kuu + step), q, model.likelihood, Y, jitter=1e-2
         )[0]
 
@@ -268,7 +272,7 @@ def test_on_blocks(rng):
     for full_cov in (False, True):
         exact = fs.predict_f(fs.replace(model, mean=None), X, full_cov=full_cov)
         for ours, theirs in zip(
-            fs.predict_from_blocks(blocks, q, full_cov=full_cov), exact, strict=True
+            fs.bounds.predict_from_blocks(blocks, q, full_cov=full_cov), exact, strict=True
         ):
             np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
@@ -295,3 +299,19 @@ def test_no_natural_step_and_wrong_sizes(rng):
     wrong = fs.replace(model, posterior=Independent(np.zeros(5), np.ones(5)))
     with pytest.raises(ValueError, match="6 inducing inputs need"):
         fs.elbo(wrong, X, Y)
+
+
+def test_a_pass_without_the_cotangent_of_Kuf_is_named(rng, monkeypatch):
+    model, X, Y = problem(rng)
+    monkeypatch.setattr(IndependentPass, "pull", lambda self, rows, f_bar: None)
+    for options in ({"wrt": ("covariance",)}, {"wrt": (), "inputs": True}):
+        with pytest.raises(TypeError, match="IndependentPass.pull returned None, but its `need`"):
+            fs.elbo_and_grad(model, X, Y, **options)
+    fs.elbo_and_grad(model, X, Y, wrt="posterior")
+
+
+def test_a_group_names_the_sums_of_a_natural_step_that_it_misses(rng, monkeypatch):
+    model, X, Y = problem(rng)
+    monkeypatch.setattr(Independent, "natural_fields", ("mean", "variance"))
+    with pytest.raises(NotImplementedError, match="IndependentPass has no method `natural_sums`"):
+        fs.distributed.threads(2).run(lambda group: fs.natural_step(model, X, Y, group=group))

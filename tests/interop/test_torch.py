@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 interop = pytest.importorskip("fastsvgp.interop.torch")
 
 f8 = torch.float64
-TREE = fs.RBF(1.1, 1.3) * (fs.Matern52(0.8, 0.9) + fs.Linear(0.5)) + fs.Constant(0.2)
+TREE = fs.RBF(1.1, 1.3) * (fs.Matern52(0.8, 0.9) + fs.Linear(0.5)) + fs.covariances.Constant(0.2)
 
 
 def assert_gradient_of_ravel(gp, model, value_bar, expected, tolerance=1e-12):
@@ -102,8 +102,10 @@ def test_a_jacobian_of_predictions(rng):
 
 
 def test_the_model_is_what_the_parameters_stand_for(rng):
-    model, gp, _, _ = gp_of(rng, mean=fs.LinearMean(np.ones(2), 0.1), covariance=TREE)
-    for (path, kind, one), (_, _, other) in zip(fs.leaves(gp.model), fs.leaves(model), strict=True):
+    model, gp, _, _ = gp_of(rng, mean=fs.means.LinearMean(np.ones(2), 0.1), covariance=TREE)
+    for (path, kind, one), (_, _, other) in zip(
+        fs.records.leaves(gp.model), fs.records.leaves(model), strict=True
+    ):
         one, other = (np.tril(a) if kind == "tril" else a for a in (one, other))
         np.testing.assert_allclose(one, other, rtol=1e-14, err_msg=path)
     packed = gp.posterior.scale_tril
@@ -194,11 +196,11 @@ def test_groups_and_schedulers(rng):
 def test_state_dict_and_files(rng, tmp_path, fixed):
     model, gp, X, Y = gp_of(rng)
     gp = interop.SVGP(model, fixed=fixed)
-    paths = [path for path, _, _ in fs.leaves(model)]
+    paths = [path for path, _, _ in fs.records.leaves(model)]
     assert set(gp.state_dict()) == set(paths)
     assert {name for name, _ in gp.named_parameters()} == set(fs.ravel(model, fixed=fixed)[1].paths)
     X, Y = tensors(X, Y)
-    other = interop.SVGP(fs.tree_map(lambda a: 1.1 * a, model), fixed=fixed)
+    other = interop.SVGP(fs.records.tree_map(lambda a: 1.1 * a, model), fixed=fixed)
     assert other(X, Y).item() != pytest.approx(gp(X, Y).item(), rel=1e-6)
     torch.save(gp.state_dict(), tmp_path / "gp.pt")
     assert not [*other.load_state_dict(torch.load(tmp_path / "gp.pt", weights_only=True))[0]]
@@ -219,7 +221,7 @@ def test_natural_steps_beside_pytorch(rng):
     model, _, X, Y = gp_of(rng)
     gp = interop.SVGP(model, fixed="posterior")
     assert {name for name, _ in gp.named_buffers()} == {"posterior.mean", "posterior.scale_tril"}
-    stepped = fs.replace_at(
+    stepped = fs.records.replace_at(
         fs.natural_step(gp.model, X, Y, step_size=0.5)[0], "covariance.variance", 0.7
     )
     gp.model = stepped
@@ -249,8 +251,8 @@ def test_another_kind_of_model_is_no_set_of_values(rng, fixed):
             fs.replace(model, likelihood=fs.StudentT(0.5, df=9.0)),
             "kinds or settings: .*df=4.0.*df=9.0",
         ),
-        (fs.replace(model, likelihood=fs.BernoulliLogit()), "likelihood.scale: "),
-        (fs.replace(model, mean=fs.ConstantMean(1.0)), "mean.value: "),
+        (fs.replace(model, likelihood=fs.likelihoods.BernoulliLogit()), "likelihood.scale: "),
+        (fs.replace(model, mean=fs.means.ConstantMean(1.0)), "mean.value: "),
         (
             fs.replace(model, covariance=fs.RBF(2.0, np.ones(2)), inducing=np.ones((1, 2))),
             r"inducing: .*\(6, 2\).*\(1, 2\)",
@@ -308,7 +310,7 @@ def test_tensors_are_not_copied(rng, monkeypatch):
     (bar,) = torch.autograd.grad(mean.sum(), X)
     np.testing.assert_allclose(
         bar,
-        fs.predict_f_and_vjp(gp.model, X.detach().numpy() - 1)[2](np.ones(len(X)), None),
+        fs.bounds.predict_f_and_vjp(gp.model, X.detach().numpy() - 1)[2](np.ones(len(X)), None),
         rtol=1e-10,
     )
 
@@ -377,7 +379,7 @@ def test_labels_and_strided_tensors(rng):
 @pytest.mark.parametrize("P", [None, 2])
 def test_weights_of_data(rng, P):
     """Tensors or other arrays, for rows or targets; a missing target is NaN."""
-    _, gp, X, Y = gp_of(rng, P=P, mean=fs.LinearMean(np.ones(2), 0.1) if P is None else None)
+    _, gp, X, Y = gp_of(rng, P=P, mean=fs.means.LinearMean(np.ones(2), 0.1) if P is None else None)
     w = rng.permutation(np.arange(Y.size) % 3).reshape(Y.shape)
     Y[w == 0] = np.nan
     vector, unravel = fs.ravel(gp.model)
@@ -405,11 +407,11 @@ def test_weights_of_data(rng, P):
 @pytest.mark.parametrize("fixed", [(), "covariance", "inducing", "posterior", "mean"])
 def test_a_way_back_is_that_of_the_model_then(rng, fixed):
     """Later changes of parameters and buffers have no effect."""
-    model, _, X, _ = gp_of(rng, mean=fs.LinearMean(np.ones(2), 0.1))
+    model, _, X, _ = gp_of(rng, mean=fs.means.LinearMean(np.ones(2), 0.1))
     gp, (X,) = interop.SVGP(model, fixed=fixed), tensors(X)
     mean, var = gp.predict(X.requires_grad_())
     expected = torch.autograd.grad(mean.sum() + var.sum(), X, retain_graph=True)[0]
-    gp.model = fs.tree_map(lambda a: 1.3 * a, model)
+    gp.model = fs.records.tree_map(lambda a: 1.3 * a, model)
     np.testing.assert_allclose(
         torch.autograd.grad(mean.sum() + var.sum(), X)[0], expected, rtol=1e-9, atol=1e-11
     )

@@ -102,7 +102,7 @@ def test_numbers_are_those_of_the_host(there, rng, posterior, P):
     vector, unravel = fs.ravel(model)
     value, grad, X_bar = fs.elbo_and_grad(model, X, Y, num_data=50, jitter=JITTER, inputs=True)
     pulled = unravel.pullback(vector, grad)
-    mean, var, vjp = fs.predict_f_and_vjp(model, X, jitter=JITTER)
+    mean, var, vjp = fs.bounds.predict_f_and_vjp(model, X, jitter=JITTER)
     gp, (X, Y) = there(gp), map(there, tensors(X, Y))
     bound = gp(X.requires_grad_(), Y, num_data=50, jitter=JITTER)
     bound.backward()
@@ -143,8 +143,10 @@ def test_the_model_stays_on_the_device(there, rng):
     model, _, X, Y = gp_of(rng)
     gp = there(interop.SVGP(model, fixed="inducing"))
     on_device = gp.model
-    assert all(hasattr(value, "__cuda_array_interface__") for _, _, value in fs.leaves(on_device))
-    stepped = fs.replace_at(on_device, "posterior.mean", 2 * on_device.posterior.mean)
+    assert all(
+        hasattr(value, "__cuda_array_interface__") for _, _, value in fs.records.leaves(on_device)
+    )
+    stepped = fs.records.replace_at(on_device, "posterior.mean", 2 * on_device.posterior.mean)
     gp.model = stepped
     close(gp.posterior.mean, 2 * model.posterior.mean)
     with pytest.raises(TypeError, match="`model` is on a device; give fastsvgp.to_host"):

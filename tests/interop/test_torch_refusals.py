@@ -113,4 +113,4 @@ def test_other_bad_arguments(rng):
     with pytest.raises(ValueError, match="`transform` must be"):
         interop.SVGP(model, transform="exp")
     with pytest.raises(ValueError, match="posterior.mean"):
-        gp.model = fs.replace_at(model, "posterior.mean", np.zeros(3))
+        gp.model = fs.records.replace_at(model, "posterior.mean", np.zeros(3))

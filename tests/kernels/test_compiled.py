@@ -108,9 +108,10 @@ models = {
     "fit": lambda: fs.fit(fs.SVGP(kernel, Z, q, fs.Gaussian(0.1)), X, y, steps=2, batch_size=20),
     "predict": lambda: fs.predict_y(fs.SVGP(kernel, Z, q, fs.Gaussian(0.1)), X),
     "paths": lambda: fs.sample_paths(fs.SVGP(kernel, Z, q, fs.Gaussian(0.1)), 2, rng=0)(X),
-    "deep": lambda: fs.elbo_and_grad(fs.deep_gp(X, fs.Gaussian(0.1), 2, 6, rng=0), X, y, rng=0),
+    "deep": lambda: fs.elbo_and_grad(fs.layers.deep_gp(X, fs.Gaussian(0.1), 2, 6, rng=0), X, y,
+        rng=0),
     "several": lambda: fs.elbo_and_grad(
-        fs.multi_gp(X, np.stack([y, y], axis=1), 2, 6, rng=0),
+        fs.layers.multi_gp(X, np.stack([y, y], axis=1), 2, 6, rng=0),
         X, np.stack([y, y], axis=1),
     ),
 }

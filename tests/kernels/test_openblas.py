@@ -248,15 +248,15 @@ def model(posterior=None, M=5):
 
 X, Y = np.random.default_rng(2).standard_normal((30, 2)), np.zeros(30)
 SGPR = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:5], 0.1)
-RELAXED = fs.Relaxed(np.zeros(5), np.ones(5), 0.1 * np.eye(5))
-BLOCKS = fs.Blocks(np.eye(5), np.zeros((5, 30)), np.ones(30))
+RELAXED = fs.posteriors.Relaxed(np.zeros(5), np.ones(5), 0.1 * np.eye(5))
+BLOCKS = fs.records.Blocks(np.eye(5), np.zeros((5, 30)), np.ones(30))
 CALLS = {
     "elbo": lambda: fs.elbo(model(), X, Y),
     "by keyword": lambda: fs.elbo(X=X, Y=Y, model=model()),
     "elbo_and_grad": lambda: fs.elbo_and_grad(model(), X, Y),
-    "data_term_and_grad": lambda: fs.data_term_and_grad(model(), X, Y),
-    "kl_term_and_grad": lambda: fs.kl_term_and_grad(model()),
-    "elbo_and_grad_from_blocks": lambda: fs.elbo_and_grad_from_blocks(
+    "data_term_and_grad": lambda: fs.bounds.data_term_and_grad(model(), X, Y),
+    "kl_term_and_grad": lambda: fs.bounds.kl_term_and_grad(model()),
+    "elbo_and_grad_from_blocks": lambda: fs.bounds.elbo_and_grad_from_blocks(
         BLOCKS, model().posterior, fs.Gaussian(0.1), Y
     ),
     "collapsed_bound": lambda: fs.collapsed_bound(SGPR, X, Y),
@@ -267,10 +267,10 @@ CALLS = {
     "predict_log_density": lambda: fs.predict_log_density(model(), X, Y),
     "sample_f": lambda: fs.sample_f(model(), X, rng=0),
     "natural_step": lambda: fs.natural_step(model(), X, Y),
-    "newton_schulz_step": lambda: fs.newton_schulz_step(np.eye(5), np.eye(5), 0.5),
-    "inverse_factor": lambda: fs.inverse_factor(np.eye(5)),
-    "refresh_inverse": lambda: fs.refresh_inverse(model(RELAXED)),
-    "variance_interval": lambda: fs.variance_interval(
+    "newton_schulz_step": lambda: fs.optim.newton_schulz_step(np.eye(5), np.eye(5), 0.5),
+    "inverse_factor": lambda: fs.optim.inverse_factor(np.eye(5)),
+    "update_inverse_factor": lambda: fs.optim.update_inverse_factor(model(RELAXED)),
+    "variance_interval": lambda: fs.optim.variance_interval(
         np.eye(5), np.eye(5), np.ones((5, 3)), np.ones(3), 1.0
     ),
 }

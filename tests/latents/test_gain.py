@@ -36,8 +36,10 @@ def test_mixed_functions_fill_a_gap_of_each_output(several_outputs, seed):
 def test_noise_that_varies_is_found(several_outputs, seed):
     X, Y, Xs, Ys = several_outputs.problem("noise", seed)
     found = {}
-    for likelihood in (None, fs.HeteroskedasticGaussian()):
-        start = fs.multi_gp(X, Y, "separate", several_outputs.M, likelihood=likelihood, rng=0)
+    for likelihood in (None, fs.likelihoods.HeteroskedasticGaussian()):
+        start = fs.layers.multi_gp(
+            X, Y, "separate", several_outputs.M, likelihood=likelihood, rng=0
+        )
         found[likelihood], _ = fs.em(start, X, Y, rounds=5)
     constant, varying = (fs.predict_log_density(model, Xs, Ys).mean() for model in found.values())
     assert varying > constant + 0.2

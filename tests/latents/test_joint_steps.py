@@ -33,7 +33,7 @@ def gradient_of_q(model, X, Y, **options):
     _, grad = fs.elbo_and_grad(model, X, Y, wrt=paths, **options)
     return max(
         np.abs(np.tril(bar) if kind == "tril" else bar).max()
-        for _, kind, bar in fs.leaves(grad)
+        for _, kind, bar in fs.records.leaves(grad)
         if bar is not None
     )
 
@@ -118,7 +118,9 @@ def test_weights_and_other_fields(rng, name):
     assert info.value == pytest.approx(fs.elbo(model, X, Y, **options), rel=1e-13)
     if name != "pairs":
         assert gradient_of_q(stepped, X, Y, **options) < 1e-9
-    before, after = ({path: leaf for path, _, leaf in fs.leaves(one)} for one in (model, stepped))
+    before, after = (
+        {path: leaf for path, _, leaf in fs.records.leaves(one)} for one in (model, stepped)
+    )
     for path, leaf in before.items():
         same = np.array_equal(leaf, after[path]) if leaf is not None else after[path] is None
         assert same is (".posterior." not in path), path
@@ -193,7 +195,7 @@ def test_chunks_of_rows_and_single_precision(rng, tune):
     found, other = fs.natural_step(model, X, Y, **options)
     assert_records_close(found, expected, 1e-10)
     assert other.value == pytest.approx(info.value, rel=1e-13)
-    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     found, _ = fs.natural_step(single, X.astype(np.float32), Y.astype(np.float32), **options)
     assert found.latents[0].posterior.mean.dtype == np.float32
     assert_records_close(found, expected, 2e-4)
@@ -205,20 +207,20 @@ def test_a_step_and_its_gradient_are_the_two_calls(rng, name, monotone):
     model, X, Y, options = problem(rng, name)
     more = {"step_size": 0.5, "monotone": monotone}
     stepped, info = fs.natural_step(model, X, Y, **options, **more)
-    found, other, value, grad = fs.natural_step_and_grad(model, X, Y, **options, **more)
+    found, other, value, grad = fs.optim.natural_step_and_grad(model, X, Y, **options, **more)
     assert info == other
     assert_records_close(found, stepped, 0)
-    bars = {path: bar for path, _, bar in fs.leaves(grad) if bar is not None}
+    bars = {path: bar for path, _, bar in fs.records.leaves(grad) if bar is not None}
     assert any(path.startswith("mixing") for path in bars) is (model.mixing is not None)
     assert not any(".posterior" in path for path in bars)
     due, due_grad = fs.elbo_and_grad(stepped, X, Y, wrt=tuple(bars), **options)
     assert value == pytest.approx(due, rel=1e-13)
-    for path, _, bar in fs.leaves(due_grad):
+    for path, _, bar in fs.records.leaves(due_grad):
         if bar is not None:
             np.testing.assert_allclose(bars.pop(path), bar, rtol=1e-10, atol=1e-11)
     assert not bars
     wrt = ("latents.1.covariance",)
-    *_, some = fs.natural_step_and_grad(model, X, Y, wrt=wrt, **options, **more)
+    *_, some = fs.optim.natural_step_and_grad(model, X, Y, wrt=wrt, **options, **more)
     assert_records_close(some.latents[1].covariance, grad.latents[1].covariance, 1e-12)
     assert some.likelihood is None
 

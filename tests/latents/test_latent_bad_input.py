@@ -5,8 +5,11 @@ import pytest
 from support.latent_problems import D, M, N, P, layer, problem
 
 import fastsvgp as fs
+from fastsvgp.layers import Layer, ParallelLayers
+from fastsvgp.likelihoods import HeteroskedasticGaussian, RobustMax
+from fastsvgp.means import ConstantMean
 
-HETERO = fs.HeteroskedasticGaussian()
+HETERO = HeteroskedasticGaussian()
 PARTS = "covariance", "inducing", "posterior"
 WHITE = fs.Whitened(np.zeros(M), np.eye(M))
 
@@ -18,10 +21,8 @@ def one(**changes):
 
 def three(likelihood=None, mixing=None, **changes):
     """Return a model of three layers."""
-    likelihood = likelihood or fs.Gaussian(0.3)
-    return fs.MultiGP(
-        **{"latents": (one(),) * 3, "likelihood": likelihood} | changes, mixing=mixing
-    )
+    parts = {"latents": (one(),) * 3, "likelihood": likelihood or fs.Gaussian(0.3)} | changes
+    return fs.MultiGP(**parts, mixing=mixing)
 
 
 def with_third(**changes):
@@ -34,15 +35,11 @@ MODELS = {  # a model, the error, and its message
     "no latents": (three(latents=()), TypeError, "`latents` must be a tuple .* a tuple of 0"),
     "a list": (three(latents=[one()]), TypeError, "`latents` must be a tuple .* a list of 1"),
     "one layer": (three(latents=one()), TypeError, "`latents` must be a tuple .*, got a Layer"),
-    "no layer": (
-        three(latents=(one(), fs.RBF(), one())),
-        TypeError,
-        r"`latents\[1\]` must be a fastsvgp.Layer, got RBF",
-    ),
+    "no layer": (three(latents=(one(), fs.RBF(), one())), TypeError, "must be a .*Layer, got RBF"),
     "a class": (
-        three(latents=(fs.Layer,)),
+        three(latents=(Layer,)),
         TypeError,
-        r"`latents\[0\]` must be a fastsvgp.Layer, got Layer, a class",
+        r"`latents\[0\]` must be a fastsvgp.layers.Layer, got Layer, a class",
     ),
     "a part of a layer": (
         with_third(covariance=None),
@@ -59,7 +56,7 @@ MODELS = {  # a model, the error, and its message
     "no likelihood": (three(likelihood=fs.RBF()), TypeError, "`likelihood` .* got RBF"),
     "a wrong mean": (three(mean=1.0), TypeError, "`mean` .* got float"),
     "the size of the mean": (
-        three(mean=fs.ConstantMean(np.zeros(2))),
+        three(mean=ConstantMean(np.zeros(2))),
         ValueError,
         r"ConstantMean: `value` has shape \(2,\)",
     ),
@@ -133,7 +130,7 @@ MODELS = {  # a model, the error, and its message
         "`mixing` must be None with a Softmax likelihood: .*independent",
     ),
     "the number of classes": (
-        three(fs.RobustMax(num_classes=4)),
+        three(RobustMax(num_classes=4)),
         ValueError,
         "RobustMax with 4 classes reads as many functions, and `latents` have 3 outputs",
     ),
@@ -161,13 +158,13 @@ def test_wrong_models(rng, case):
         lambda: fs.elbo(model, X, Y),
         lambda: fs.elbo_and_grad(model, X, Y),
         lambda: fs.predict_f(model, X),
-        lambda: fs.kl_term_and_grad(model),
+        lambda: fs.bounds.kl_term_and_grad(model),
         lambda: fs.sample_f(model, X),
         lambda: fs.natural_step(model, X, Y),
-        lambda: fs.natural_steps(model, X, Y),
-        lambda: fs.natural_step_and_grad(model, X, Y),
+        lambda: fs.sites.natural_steps(model, X, Y),
+        lambda: fs.optim.natural_step_and_grad(model, X, Y),
         lambda: fs.em(model, X, Y),
-        lambda: fs.refresh_inverse(model),
+        lambda: fs.optim.update_inverse_factor(model),
         lambda: fs.fit(model, X, Y, steps=1),
     ):
         with pytest.raises(error, match=message):
@@ -249,7 +246,8 @@ CALLS = {
     "wrt of nothing that is there": (
         lambda m, X, Y: fs.elbo_and_grad(m, X, Y, wrt="zzz"),
         ValueError,
-        "this model; its fields are latents, likelihood, mixing.*; fastsvgp.leaves lists all",
+        "this model; its fields are latents, likelihood, mixing.*; fastsvgp.records.leaves lists"
+        " all",
     ),
     "fixed of no layer": (
         lambda m, X, Y: fs.em(m, X, Y, fixed="latents.9.covariance"),
@@ -287,12 +285,12 @@ CALLS = {
         "^`step_size` must be positive, got 0",
     ),
     "several step sizes": (
-        lambda m, X, Y: fs.natural_steps(m, X, Y, step_size=2.0),
+        lambda m, X, Y: fs.sites.natural_steps(m, X, Y, step_size=2.0),
         ValueError,
         "`step_size` must be above 0 and at most 1, got 2",
     ),
     "number of steps": (
-        lambda m, X, Y: fs.natural_steps(m, X, Y, steps=-1),
+        lambda m, X, Y: fs.sites.natural_steps(m, X, Y, steps=-1),
         ValueError,
         "`steps`",
     ),
@@ -304,12 +302,12 @@ CALLS = {
     "an empty batch": (lambda m, X, Y: fs.elbo(m, X[:0], Y[:0]), ValueError, "`X` is an empty"),
     "jitter": (lambda m, X, Y: fs.elbo(m, X, Y, jitter=-1.0), ValueError, "`jitter`"),
     "a likelihood direction": (
-        lambda m, X, Y: fs.likelihood_direction(m, X, Y),
+        lambda m, X, Y: fs.bounds.lsvgp_direction(m, X, Y),
         TypeError,
-        "likelihood_direction: `model` must be a .*, got MultiGP",
+        "lsvgp_direction: `model` must be a .*, got MultiGP",
     ),
     "a conversion": (
-        lambda m, X, Y: fs.convert(m, fs.DualSites),
+        lambda m, X, Y: fs.posteriors.convert(m, fs.posteriors.DualSites),
         TypeError,
         "convert: `model` must be a .*, got MultiGP",
     ),
@@ -331,7 +329,7 @@ def test_full_output_cov_is_an_option_of_a_multi_gp():
 
 
 def test_a_posterior_without_natural_steps_names_its_layer(rng):
-    model = with_third(posterior=fs.LikelihoodForm(np.zeros(M), np.ones(M)))
+    model = with_third(posterior=fs.posteriors.LikelihoodForm(np.zeros(M), np.ones(M)))
     X, Y = rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, P))
     said = r"`latents\[2\]`: natural_step: a LikelihoodForm posterior cannot take natural"
     for mixing in (None, W):
@@ -339,16 +337,16 @@ def test_a_posterior_without_natural_steps_names_its_layer(rng):
         with pytest.raises(TypeError, match=said):
             fs.natural_step(whole, X, Y)
         with pytest.raises(TypeError, match=said):
-            fs.natural_step_and_grad(whole, X, Y)
+            fs.optim.natural_step_and_grad(whole, X, Y)
         with pytest.raises(TypeError, match="LikelihoodForm"):
-            fs.natural_steps(whole, X, Y)
+            fs.sites.natural_steps(whole, X, Y)
 
 
 def test_a_singular_covariance_names_its_layer(rng):
     model = with_third(covariance=fs.RBF(1.0, np.ones(D)), inducing=np.zeros((M, D)))
     X, Y = rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, P))
     said = r"`latents\[2\]`: `inducing\[1\]` and `inducing\[0\]`"
-    for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step, fs.natural_steps):
+    for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step, fs.sites.natural_steps):
         with pytest.raises(fs.NotPositiveDefinite, match=said):
             call(model, X, Y, jitter=0.0)
     with pytest.raises(fs.NotPositiveDefinite, match=said):
@@ -361,7 +359,7 @@ def test_samples_at_equal_rows_name_the_rows_and_the_layer(rng):
     layer = r"`latents\[0\]`: the 3 x 3 matrix of batch entry \(0,\) is not"
     for model, message in (
         (GOOD, said + layer),
-        (fs.DeepGP((fs.ParallelLayers((one(), one())), one()), fs.Gaussian(0.1)), said + layer),
+        (fs.DeepGP((ParallelLayers((one(), one())), one()), fs.Gaussian(0.1)), said + layer),
         (fs.SVGP(*(getattr(one(), name) for name in PARTS), fs.Gaussian(0.1)), said),
     ):
         with pytest.raises(fs.NotPositiveDefinite, match=message):
@@ -374,7 +372,7 @@ def test_a_mixing_of_lists_is_a_matrix():
     rows = fs.MultiGP((one(),) * 2, fs.Gaussian(0.1), ((1, 2), (3, 4.0)))
     np.testing.assert_array_equal(rows.mixing, [[1.0, 2.0], [3.0, 4.0]])
     for given in ([[1, 2]], ((1, 2),)):
-        assert fs.ParallelLayers((one(),) * 2, given).mixing.shape == (1, 2)
+        assert ParallelLayers((one(),) * 2, given).mixing.shape == (1, 2)
     two = fs.MultiGP((one(),) * 3, HETERO, ([[1, 2]], [[3.0]]))
     assert [W.shape for W in two.mixing] == [(1, 2), (1, 1)]
 
@@ -385,7 +383,7 @@ def test_a_list_of_matrices_is_a_tuple(given):
     assert isinstance(mixing, tuple)
     for of_list, of_tuple in zip(mixing, given, strict=True):
         np.testing.assert_array_equal(of_list, of_tuple)
-    assert isinstance(fs.ParallelLayers((one(),) * 3, given).mixing, tuple)  # refused in a call
+    assert isinstance(ParallelLayers((one(),) * 3, given).mixing, tuple)  # refused in a call
 
 
 HIDDEN = {
@@ -416,7 +414,7 @@ HIDDEN = {
 @pytest.mark.parametrize("case", HIDDEN)
 def test_wrong_parallel_layers(rng, case):
     changes, error, message = HIDDEN[case]
-    hidden = fs.replace(fs.ParallelLayers((one(), one()), np.ones((D, 2))), **changes)
+    hidden = fs.replace(ParallelLayers((one(), one()), np.ones((D, 2))), **changes)
     deep = fs.DeepGP((hidden, one()), fs.Gaussian(0.1))
     with pytest.raises(error, match=message):
         fs.elbo(deep, rng.uniform(-2, 2, (N, D)), np.zeros(N), rng=0)
@@ -426,7 +424,7 @@ def test_wrong_parallel_layers(rng, case):
 def test_a_last_layer_below_several_functions_has_no_mixing(rng, likelihood):
     """The bound would take mixed functions to be independent."""
     X, Y = rng.uniform(-2, 2, (N, D)), np.zeros(N, int)
-    last = fs.ParallelLayers((one(), one()))
+    last = ParallelLayers((one(), one()))
     assert np.isfinite(fs.elbo(fs.DeepGP((last,), likelihood), X, Y, rng=0))
     mixed = fs.DeepGP((fs.replace(last, mixing=np.eye(2)),), likelihood)
     with pytest.raises(ValueError, match=r"`layers\[0\]`: `mixing` must be None with a"):
@@ -435,13 +433,15 @@ def test_a_last_layer_below_several_functions_has_no_mixing(rng, likelihood):
 
 def test_a_multi_gp_is_no_layer(rng):
     deep = fs.DeepGP((GOOD, one()), fs.Gaussian(0.1))
-    with pytest.raises(TypeError, match=r"`layers\[0\]` must be a fastsvgp.Layer, got MultiGP"):
+    with pytest.raises(
+        TypeError, match=r"`layers\[0\]` must be a fastsvgp.layers.Layer, got MultiGP"
+    ):
         fs.elbo(deep, rng.uniform(-2, 2, (N, D)), np.zeros(N), rng=0)
 
 
 def test_codes_of_inducing_inputs_are_named_by_one_path():
-    outputs = fs.Coregion(np.ones((3, 1)), own=np.full(3, 0.1))
-    layer = fs.Layer(outputs, np.array([[0.0], [1.5]]), fs.Whitened(np.zeros(2), np.eye(2)))
+    outputs = fs.covariances.Coregion(np.ones((3, 1)), own=np.full(3, 0.1))
+    layer = Layer(outputs, np.array([[0.0], [1.5]]), fs.Whitened(np.zeros(2), np.eye(2)))
     model = fs.MultiGP((layer, layer), HETERO)
     with pytest.raises(ValueError, match=r"^`latents\[0\].inducing` contains 1.5 in") as caught:
         fs.elbo(model, np.array([[0.0], [1.0]]), np.zeros(2))

@@ -25,11 +25,11 @@ def assert_gradients(model, X, Y, **options):
 def test_gradients_are_those_of_differences(rng, name):
     model, X, Y, options = problem(rng, name)
     value, grad, _ = assert_gradients(model, X, Y, **options)
-    data, data_grad = fs.data_term_and_grad(model, X, Y, **options)
+    data, data_grad = fs.bounds.data_term_and_grad(model, X, Y, **options)
     random = {key: options[key] for key in options if key != "num_data"}
-    kl, kl_grad = fs.kl_term_and_grad(model, **random)
+    kl, kl_grad = fs.bounds.kl_term_and_grad(model, **random)
     assert data - kl == pytest.approx(value, rel=1e-13)
-    assert_records_close(fs.tree_map(np.subtract, data_grad, kl_grad), grad, 1e-12)
+    assert_records_close(fs.records.tree_map(np.subtract, data_grad, kl_grad), grad, 1e-12)
 
 
 @pytest.mark.parametrize("name", ["lmc", "icm", "separate", "noise", "noise of one", "dispersed"])
@@ -79,8 +79,8 @@ def test_gradients_of_single_fields(rng, wrt):
         assert_restricted(some, whole, wrt, atol=1e-13)
         for one in bar:
             np.testing.assert_allclose(one, X_bar, rtol=1e-10, atol=1e-12)
-    _, kl_grad = fs.kl_term_and_grad(model, jitter=options["jitter"])
-    _, some = fs.kl_term_and_grad(model, jitter=options["jitter"], wrt=wrt)
+    _, kl_grad = fs.bounds.kl_term_and_grad(model, jitter=options["jitter"])
+    _, some = fs.bounds.kl_term_and_grad(model, jitter=options["jitter"], wrt=wrt)
     assert_restricted(some, kl_grad, wrt, atol=1e-13)
 
 
@@ -103,14 +103,18 @@ def test_shared_inducing_inputs_have_the_sum_of_the_gradients(rng):
 @pytest.mark.parametrize("name", MODELS)
 def test_single_precision(rng, name):
     model, X, Y, options = problem(rng, name)
-    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     expected = fs.elbo_and_grad(model, X, Y, inputs=True, **options)
     data = X.astype(np.float32), (Y if Y.dtype.kind == "i" else Y.astype(np.float32))
     value, grad, X_bar = fs.elbo_and_grad(single, *data, inputs=True, **options)
     assert value == pytest.approx(expected[0], rel=1e-4)
     assert X_bar.dtype == np.float32
-    least = 0.1 * max(np.abs(bar).max() for _, _, bar in fs.leaves(expected[1]) if bar is not None)
-    for (path, kind, bar), (_, _, due) in zip(fs.leaves(grad), fs.leaves(expected[1]), strict=True):
+    least = 0.1 * max(
+        np.abs(bar).max() for _, _, bar in fs.records.leaves(expected[1]) if bar is not None
+    )
+    for (path, kind, bar), (_, _, due) in zip(
+        fs.records.leaves(grad), fs.records.leaves(expected[1]), strict=True
+    ):
         if due is not None:
             assert np.asarray(bar).dtype == np.float32, path
             bar, due = (np.tril(a) if kind == "tril" else a for a in (bar, due))
@@ -121,7 +125,7 @@ def test_single_precision(rng, name):
 def test_mixed_precision_is_the_wider_one(rng):
     """As of an SVGP: the dtype of the result is that of all arrays together."""
     model, X, Y, options = problem(rng)
-    mixed = fs.replace_at(model, "mixing", model.mixing.astype(np.float32))
+    mixed = fs.records.replace_at(model, "mixing", model.mixing.astype(np.float32))
     for of_model, rows in ((mixed, X), (model, X.astype(np.float32))):
         _, grad = fs.elbo_and_grad(of_model, rows, Y, **options)
         assert grad.mixing.dtype == grad.latents[0].inducing.dtype == np.float64

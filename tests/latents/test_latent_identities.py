@@ -15,7 +15,9 @@ POSTERIORS = "whitened", "marginal", "likelihood", "absorbed-sites", "dual-sites
 
 def assert_equal(one, other):
     """Compare records bit by bit; for factors only lower triangles."""
-    for (path, kind, a), (_, _, b) in zip(fs.leaves(one), fs.leaves(other), strict=True):
+    for (path, kind, a), (_, _, b) in zip(
+        fs.records.leaves(one), fs.records.leaves(other), strict=True
+    ):
         assert (a is None) is (b is None), path
         if a is not None:
             a, b = (np.tril(x) if kind in ("tril", "symmetric") else x for x in (a, b))
@@ -73,7 +75,7 @@ def test_separate_layers_are_the_sum_of_their_svgps(rng, posterior, weighted):
 @pytest.mark.parametrize("W", ["none", "identity"])
 def test_one_layer_is_an_svgp(rng, W):
     X, Y, likelihood = rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, P)), fs.StudentT(0.4)
-    mean = fs.LinearMean(rng.standard_normal((P, D)), rng.standard_normal(P))
+    mean = fs.means.LinearMean(rng.standard_normal((P, D)), rng.standard_normal(P))
     one = layer(rng, outputs=(P,))
     model = fs.MultiGP((one,), likelihood, None if W == "none" else np.eye(P), mean)
     alone = svgp(fs.replace(one, mean=mean), likelihood)
@@ -96,7 +98,7 @@ def test_one_function_is_an_svgp(rng):
     """Without an axis of outputs, and with one of length 1."""
     X, y = rng.uniform(-2, 2, (N, D)), rng.standard_normal(N)
     for outputs in (None, (1,)):
-        one = layer(rng, outputs=outputs, mean=fs.ConstantMean(0.3))
+        one = layer(rng, outputs=outputs, mean=fs.means.ConstantMean(0.3))
         model, alone = fs.MultiGP((one,), fs.Gaussian(0.2)), svgp(one, fs.Gaussian(0.2))
         for Y in (y, y[:, None]):
             if outputs and Y is y:
@@ -111,12 +113,14 @@ def test_one_function_is_an_svgp(rng):
 
 def test_means_of_layers_pass_the_mixing(rng):
     """f = W (g + m) + mean is f = W g + (W m + mean)."""
-    latents = tuple(layer(rng, mean=fs.ConstantMean(m)) for m in (0.4, -0.7))
+    latents = tuple(layer(rng, mean=fs.means.ConstantMean(m)) for m in (0.4, -0.7))
     W = mixing(rng, P, 2)
     X, Y = rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, P))
-    model = fs.MultiGP(latents, fs.Gaussian(0.2), W, fs.ConstantMean(np.ones(P)))
+    model = fs.MultiGP(latents, fs.Gaussian(0.2), W, fs.means.ConstantMean(np.ones(P)))
     bare = tuple(fs.replace(one, mean=None) for one in latents)
-    other = fs.replace(model, latents=bare, mean=fs.ConstantMean(1 + W @ np.array([0.4, -0.7])))
+    other = fs.replace(
+        model, latents=bare, mean=fs.means.ConstantMean(1 + W @ np.array([0.4, -0.7]))
+    )
     assert fs.elbo(model, X, Y, **OPTIONS) == pytest.approx(fs.elbo(other, X, Y, **OPTIONS))
 
 
@@ -139,14 +143,14 @@ def test_sums_over_shards_are_the_whole(rng):
         model, X, Y, _ = problem(rng, name)
         value, grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER)
         parts = [
-            fs.data_term_and_grad(model, X[at], Y[at], jitter=JITTER)
+            fs.bounds.data_term_and_grad(model, X[at], Y[at], jitter=JITTER)
             for at in (slice(4), slice(4, 5), slice(5, N))
         ]
-        kl, total = fs.kl_term_and_grad(model, jitter=JITTER)
+        kl, total = fs.bounds.kl_term_and_grad(model, jitter=JITTER)
         assert sum(one for one, _ in parts) - kl == pytest.approx(value, rel=1e-12)
-        total = fs.tree_map(np.negative, total)
+        total = fs.records.tree_map(np.negative, total)
         for _, one in parts:
-            total = fs.tree_map(np.add, total, one)
+            total = fs.records.tree_map(np.add, total, one)
         assert_records_close(total, grad, 1e-12)
 
 
@@ -190,7 +194,7 @@ def test_the_bound_stays_below_the_evidence_and_reaches_it(rng, name, columns):
     model, X, Y, _ = problem(rng, name)
     # means of layers are zero, so that all of the mean is the model's
     latents = tuple(fs.replace(one, mean=None) for one in model.latents)
-    model = fs.replace(model, latents=latents, mean=fs.ConstantMean(np.linspace(-1, 1, P)))
+    model = fs.replace(model, latents=latents, mean=fs.means.ConstantMean(np.linspace(-1, 1, P)))
     if columns == "orthogonal":
         W = np.linalg.qr(model.mixing)[0] * np.array([1.3, 0.6])
         model = fs.replace(model, mixing=W)
@@ -212,7 +216,7 @@ def at_data(model, Z):
     """Return the model with inducing inputs Z, at the prior."""
     latents = []
     for one in model.latents:
-        q = fs.at_prior(fs.Whitened, one.covariance, Z, *one.posterior.mean.shape[:-1])
+        q = fs.posteriors.at_prior(fs.Whitened, one.covariance, Z, *one.posterior.mean.shape[:-1])
         latents.append(fs.replace(one, inducing=Z, posterior=q))
     return fs.replace(model, latents=tuple(latents), inducing=None)
 
@@ -240,7 +244,7 @@ DRAWS = 1_000_000
 def test_the_expected_density_of_mixed_functions_is_that_of_joint_draws(rng):
     """The mean of log p(y | f, h) over draws of g; each block has latents of its own."""
     model, X, Y, _ = problem(rng, "noise", N=1)
-    ell, _ = fs.data_term_and_grad(model, X, Y, jitter=JITTER, wrt=())
+    ell, _ = fs.bounds.data_term_and_grad(model, X, Y, jitter=JITTER, wrt=())
     mean, var = latent_marginals(model, X)
     g = mean[:, None] + np.sqrt(var)[:, None] * rng.standard_normal((len(mean), DRAWS))
     f, h = model.mixing[0] @ g[:3], model.mixing[1] @ g[3:]
@@ -251,12 +255,12 @@ def test_the_expected_density_of_mixed_functions_is_that_of_joint_draws(rng):
 def test_a_function_in_mean_and_noise_would_be_no_bound(rng):
     """With W = (1, 1)' the sum at marginals exceeds the expectation, and is refused."""
     one = layer(rng)
-    q = fs.at_prior(fs.Whitened, one.covariance, one.inducing)
+    q = fs.posteriors.at_prior(fs.Whitened, one.covariance, one.inducing)
     one = fs.replace(one, posterior=q)
-    shared = fs.MultiGP((one,), fs.HeteroskedasticGaussian(), np.ones((2, 1)))
-    twice = fs.MultiGP((one, one), fs.HeteroskedasticGaussian())
+    shared = fs.MultiGP((one,), fs.likelihoods.HeteroskedasticGaussian(), np.ones((2, 1)))
+    twice = fs.MultiGP((one, one), fs.likelihoods.HeteroskedasticGaussian())
     x, y = rng.uniform(-2, 2, (1, D)), np.ones(1)
-    at_marginals, _ = fs.data_term_and_grad(twice, x, y, jitter=JITTER, wrt=())
+    at_marginals, _ = fs.bounds.data_term_and_grad(twice, x, y, jitter=JITTER, wrt=())
     mean, var = latent_marginals(fs.MultiGP((one,), fs.Gaussian(1.0)), x)
     g = mean + np.sqrt(var) * rng.standard_normal(DRAWS)
     logs = -0.5 * (gp.LOG_2PI + g + (1 - g) ** 2 * np.exp(-g))

@@ -116,7 +116,7 @@ def test_targets_with_gaussian_noise_follow_their_marginals(rng):
 @each_model
 def test_gradients_of_predictions(rng, name):
     model, Xs = MODELS[name](rng), inputs(rng, name)
-    mean, var, pull = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
+    mean, var, pull = fs.bounds.predict_f_and_vjp(model, Xs, jitter=JITTER)
     for a, b in zip((mean, var), fs.predict_f(model, Xs, jitter=JITTER), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-14)
     a, b = rng.standard_normal(mean.shape), rng.standard_normal(mean.shape)
@@ -155,7 +155,7 @@ def test_moments_of_draws(rng, name):
 
 def test_one_mean_for_all_functions_is_added_to_each(rng):
     model, Xs, bare = MODELS["lmc"](rng), inputs(rng, "lmc", 3), {"num_samples": 2, "rng": 1}
-    mean = fs.LinearMean(rng.standard_normal(D), 0.3)
+    mean = fs.means.LinearMean(rng.standard_normal(D), 0.3)
     without = fs.sample_f(fs.replace(model, mean=None), Xs, **bare)
     samples = fs.sample_f(fs.replace(model, mean=mean), Xs, **bare)
     np.testing.assert_allclose(samples - without, np.tile(mean(Xs)[:, None], (2, 1, P)), rtol=1e-12)
@@ -164,11 +164,13 @@ def test_one_mean_for_all_functions_is_added_to_each(rng):
 def test_moments_of_draws_of_a_hidden_layer(rng):
     """What a deep GP passes on are draws of g, mixed: functions of a row depend on each other."""
     latents = layer(rng, outputs=(2,)), layer(rng)
-    hidden = fs.ParallelLayers(latents, mixing(rng, P, 3), fs.ConstantMean(np.arange(3.0)))
+    hidden = fs.layers.ParallelLayers(
+        latents, mixing(rng, P, 3), fs.means.ConstantMean(np.arange(3.0))
+    )
     Xs = rng.uniform(-2, 2, (1, D))
     # f(h) = h, without variance
     q = fs.Whitened(np.eye(P), 1e-7 * np.stack([np.eye(P)] * P))
-    identity = fs.Layer(fs.Linear(np.ones(P)), np.eye(P), q)
+    identity = fs.layers.Layer(fs.Linear(np.ones(P)), np.eye(P), q)
     deep = fs.DeepGP((hidden, identity), fs.Gaussian(0.1))
     samples = fs.sample_f(deep, Xs, 4000, rng=1, jitter=1e-12)
     of_g = fs.MultiGP(latents, fs.Gaussian(0.1), hidden.mixing, hidden.mean)
@@ -182,8 +184,8 @@ def test_moments_of_draws_of_a_hidden_layer(rng):
 def test_moments_of_hidden_draws_of_a_bound(rng, P):
     """The draws of the bound, from the pass itself."""
     latents = layer(rng, outputs=(2,)), layer(rng)
-    hidden = fs.ParallelLayers(
-        latents, mixing(rng, P, 3), fs.LinearMean(np.ones((P, D)), np.ones(P))
+    hidden = fs.layers.ParallelLayers(
+        latents, mixing(rng, P, 3), fs.means.LinearMean(np.ones((P, D)), np.ones(P))
     )
     X = rng.uniform(-2, 2, (2, D))
     work = hidden.start(JITTER, hidden=True)

@@ -16,12 +16,12 @@ ROWS = 40
 OPTIMISERS = {
     "adam": fs.adam(0.02),
     "sgd": fs.sgd(1e-4, momentum=0.5),
-    "adagrad": fs.adagrad(0.02),
-    "by field": fs.by_field(
+    "adagrad": fs.optim.adagrad(0.02),
+    "by field": fs.optim.by_field(
         fs.adam(0.02), {"mixing": fs.sgd(1e-3), "latents.0.covariance": fs.adam(0.05)}
     ),
-    "gentle": fs.gentle_inducing(fs.adam(0.02), after=2, fields=["latents.1.inducing"]),
-    "plateau": fs.adam(fs.schedules.plateau(0.05, patience=2, smoothing=0.5)),
+    "gentle": fs.optim.slow_inducing(fs.adam(0.02), after=2, fields=["latents.1.inducing"]),
+    "plateau": fs.adam(fs.optim.schedules.plateau(0.05, patience=2, smoothing=0.5)),
 }
 NAMES = "lmc", "icm", "noise", "dispersed", "classes", "pairs"
 
@@ -39,8 +39,8 @@ def test_training_raises_the_bound(rng, name, natural):
     found, info = fs.fit(model, X, Y, optimiser=fs.adam(0.02), **options)
     assert info.steps == 40 and np.isfinite(info.values).all()
     assert fs.elbo(found, X, Y) > fs.elbo(model, X, Y)
-    for path, _, leaf in fs.leaves(model):
-        moved = dict((p, leaf) for p, _, leaf in fs.leaves(found))[path]
+    for path, _, leaf in fs.records.leaves(model):
+        moved = dict((p, leaf) for p, _, leaf in fs.records.leaves(found))[path]
         assert leaf is None or not np.array_equal(moved, leaf), path
 
 
@@ -55,7 +55,7 @@ def test_resumed_is_bitwise_the_same(rng, tmp_path, optimiser, natural):
 RUNS = {
     "rounds": ("noise", {"natural_step_size": 0.1, "e_steps": 2, "m_steps": 2}),
     "sites": ("sites", {}),
-    "classes": ("classes", {"natural_step_size": fs.schedules.log_linear(0.01, 0.2, 5)}),
+    "classes": ("classes", {"natural_step_size": fs.optim.schedules.log_linear(0.01, 0.2, 5)}),
     "inverses": ("inverse-free", {}),
     "probes": ("probes", {"probes": 2}),
     "validated": (
@@ -107,8 +107,8 @@ def test_fixed_fields_stay(rng):
     model, X, Y, options = trained(rng, "lmc")
     fixed = "mixing", "latents.0.covariance", "latents.1.inducing", "mean"
     found, _ = fs.fit(model, X, Y, fixed=fixed, natural_step_size=0.1, **options)
-    after = {path: leaf for path, _, leaf in fs.leaves(found)}
-    for path, _, leaf in fs.leaves(model):
+    after = {path: leaf for path, _, leaf in fs.records.leaves(found)}
+    for path, _, leaf in fs.records.leaves(model):
         if leaf is not None:
             stays = any(f"{path}.".startswith(f"{name}.") for name in fixed)
             assert np.array_equal(after[path], leaf) is stays, path
@@ -143,7 +143,7 @@ def test_sites_take_natural_steps_by_default(rng):
 def test_mixed_kinds_move_together_or_not_at_all(rng):
     """A layer of sites gives all layers natural steps; one that can take none is an error."""
     model, X, Y, options = trained(rng, "lmc")
-    mixed = with_posteriors(model, fs.Whitened, fs.AbsorbedDualSites)
+    mixed = with_posteriors(model, fs.Whitened, fs.posteriors.AbsorbedDualSites)
     fs.fit(mixed, X, Y, callback=lambda step, value, info: info.natural_step_size < 0, **options)
     diagonal = layer(rng, "likelihood")
     other = fs.replace(mixed, latents=(diagonal, mixed.latents[1]))
@@ -179,14 +179,14 @@ def test_updates_of_the_inverse_of_one_layer(rng):
     )
     none, X, Y, options = trained(rng, "lmc")
     with pytest.raises(ValueError, match="no layer has a factor of an inverse"):
-        fs.fit(none, X, Y, inverse_updates=fs.inverse_updates(), **options)
+        fs.fit(none, X, Y, inverse_updates=fs.optim.inverse_updates(), **options)
     with pytest.raises(ValueError, match="`nats` is for an SVGP"):
-        fs.fit(model, X, Y, inverse_updates=fs.inverse_updates(nats=0.1), **options)
+        fs.fit(model, X, Y, inverse_updates=fs.optim.inverse_updates(nats=0.1), **options)
 
 
 def test_refreshed_inverses(rng):
     model, _, _, _ = trained(rng, "probes")
-    refreshed, infos = fs.refresh_inverse(model)
+    refreshed, infos = fs.optim.update_inverse_factor(model)
     assert [info is None for info in infos] == [False, True, False]
     assert infos[0].converged and infos[2].converged
     assert_same(refreshed.latents[1], model.latents[1])
@@ -194,7 +194,7 @@ def test_refreshed_inverses(rng):
     with_own = fs.replace(
         model, latents=(shared, *model.latents[1:]), inducing=model.latents[0].inducing
     )
-    other, _ = fs.refresh_inverse(with_own)
+    other, _ = fs.optim.update_inverse_factor(with_own)
     assert other.latents[0].inducing is None
     assert_same(other.latents[0].posterior, refreshed.latents[0].posterior)
 
@@ -233,7 +233,7 @@ def test_em_of_sites_is_refused(rng):
 # --- a user-defined kind of model -----------------------------------------------------------------
 
 
-@fs.record
+@fs.records.record
 class Pair:
     """Two models of one input: y is the sum of both, as far as a test needs."""
 
@@ -268,9 +268,9 @@ def pair_step(model, X, Y, *, step_size, num_data=None, jitter=None, rng=None):
 
 
 def test_a_kind_with_posteriors_elsewhere_takes_natural_steps(rng, monkeypatch):
-    known = {kind: dict(offers) for kind, offers in fs.models._IMPLEMENTATIONS.items()}
-    monkeypatch.setattr(fs.models, "_IMPLEMENTATIONS", known)
-    fs.models.register(
+    known = {kind: dict(offers) for kind, offers in fs.extending.models._IMPLEMENTATIONS.items()}
+    monkeypatch.setattr(fs.extending.models, "_IMPLEMENTATIONS", known)
+    fs.extending.models.register(
         Pair, elbo_and_grad=pair_and_grad, natural_step=pair_step, fit=minibatch_training
     )
     X, y = rng.uniform(-2, 2, (ROWS, D)), rng.standard_normal(ROWS)

@@ -19,7 +19,7 @@ def data(rng, P=P, rank=2):
 
 def test_the_mixing_is_that_of_the_principal_directions(rng):
     X, Y = data(rng)
-    model = fs.multi_gp(X, Y, 2, M, rng=0)
+    model = fs.layers.multi_gp(X, Y, 2, M, rng=0)
     U, s, Vt = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
     due = Vt[:2].T * (s[:2] / np.sqrt(N))
     sign = np.sign((due * model.mixing).sum(axis=0))
@@ -34,14 +34,14 @@ def test_the_mixing_is_that_of_the_principal_directions(rng):
     first, second = (one.covariance.lengthscales for one in model.latents)
     np.testing.assert_allclose(first / second, 4.0)
     # at the prior
-    np.testing.assert_allclose(fs.kl_term_and_grad(model)[0], 0, atol=1e-10)
+    np.testing.assert_allclose(fs.bounds.kl_term_and_grad(model)[0], 0, atol=1e-10)
     np.testing.assert_allclose(fs.predict_f(model, X)[0], np.tile(Y.mean(axis=0), (N, 1)))
 
 
 @pytest.mark.parametrize("num_latents", [1, 3, 4, 7, "separate"])
 def test_any_number_of_functions_trains(rng, num_latents):
     X, Y = data(rng)
-    model = fs.multi_gp(X, Y, num_latents, M, rng=0)
+    model = fs.layers.multi_gp(X, Y, num_latents, M, rng=0)
     if num_latents == "separate":
         assert model.mixing is None and len(model.latents) == P
     else:
@@ -57,16 +57,16 @@ def test_missing_outputs_are_not_read(rng):
     X, Y = data(rng)
     weights = (rng.uniform(size=Y.shape) < 0.7) * rng.uniform(0.5, 2, Y.shape)
     holed = np.where(weights > 0, Y, np.nan)
-    model = fs.multi_gp(X, holed, 2, M, weights=weights, rng=0)
-    other = fs.multi_gp(X, np.where(weights > 0, Y, 99.0), 2, M, weights=weights, rng=0)
+    model = fs.layers.multi_gp(X, holed, 2, M, weights=weights, rng=0)
+    other = fs.layers.multi_gp(X, np.where(weights > 0, Y, 99.0), 2, M, weights=weights, rng=0)
     np.testing.assert_array_equal(model.mixing, other.mixing)
     np.testing.assert_allclose(model.mean.value, np.nanmean(holed, axis=0), rtol=1e-12)
     assert np.isfinite(fs.elbo(model, X, holed, weights=weights))
     with pytest.raises(ValueError, match="`Y`"):
-        fs.multi_gp(X, holed, 2, M)
+        fs.layers.multi_gp(X, holed, 2, M)
     with pytest.raises(ValueError, match="`weights` leave no target in column 1 of `Y`"):
-        fs.multi_gp(X, Y, 2, M, weights=np.where(np.arange(P) == 1, 0.0, np.ones((N, P))))
-    rows = fs.multi_gp(X, Y, 2, M, weights=np.r_[np.zeros(9), np.ones(N - 9)], rng=0)
+        fs.layers.multi_gp(X, Y, 2, M, weights=np.where(np.arange(P) == 1, 0.0, np.ones((N, P))))
+    rows = fs.layers.multi_gp(X, Y, 2, M, weights=np.r_[np.zeros(9), np.ones(N - 9)], rng=0)
     np.testing.assert_allclose(rows.mean.value, Y[9:].mean(axis=0), rtol=1e-12)
 
 
@@ -74,7 +74,7 @@ def test_one_output(rng):
     X, Y = data(rng)
     for y in (Y[:, 0], Y[:, :1]):
         for num_latents in (1, 2, "separate"):
-            model = fs.multi_gp(X, y, num_latents, M, rng=0)
+            model = fs.layers.multi_gp(X, y, num_latents, M, rng=0)
             assert np.shape(model.mean.value) == ()
             assert fs.predict_f(model, X)[0].shape == (N,)
             assert np.isfinite(fs.elbo(model, X, y))
@@ -85,7 +85,9 @@ def test_one_output(rng):
 def test_functions_of_mean_and_noise(rng, outputs, num_latents):
     X, Y = data(rng, outputs)
     y = Y[:, 0] if outputs == 1 else Y
-    model = fs.multi_gp(X, y, num_latents, M, likelihood=fs.HeteroskedasticGaussian(), rng=0)
+    model = fs.layers.multi_gp(
+        X, y, num_latents, M, likelihood=fs.likelihoods.HeteroskedasticGaussian(), rng=0
+    )
     if num_latents == "separate":
         assert model.mixing is None and len(model.latents) == 2 * outputs
     else:
@@ -98,12 +100,14 @@ def test_functions_of_mean_and_noise(rng, outputs, num_latents):
     assert fs.elbo(found, X, y) > fs.elbo(model, X, y)
 
 
-@pytest.mark.parametrize("likelihood", [fs.Poisson(), fs.HeteroskedasticNegativeBinomial()])
+@pytest.mark.parametrize(
+    "likelihood", [fs.Poisson(), fs.likelihoods.HeteroskedasticNegativeBinomial()]
+)
 def test_counts_start_at_their_logarithm(rng, likelihood):
     X, _ = data(rng)
     Y = rng.poisson(3.0, (N, 2))
     for num_latents in (2, "separate"):
-        model = fs.multi_gp(X, Y, num_latents, M, likelihood=likelihood, rng=0)
+        model = fs.layers.multi_gp(X, Y, num_latents, M, likelihood=likelihood, rng=0)
         due = np.log(Y + 0.5).mean(axis=0)
         np.testing.assert_allclose(model.mean.value[:2], due, rtol=1e-12)
         assert np.isfinite(fs.elbo(model, X, Y))
@@ -112,33 +116,33 @@ def test_counts_start_at_their_logarithm(rng, likelihood):
 def test_classes_have_separate_functions(rng):
     X, _ = data(rng)
     Y = rng.integers(0, 3, N)
-    model = fs.multi_gp(X, Y, "separate", M, likelihood=fs.Softmax(num_classes=3), rng=0)
+    model = fs.layers.multi_gp(X, Y, "separate", M, likelihood=fs.Softmax(num_classes=3), rng=0)
     assert len(model.latents) == 3 and model.mixing is model.mean is None
     assert np.isfinite(fs.elbo(model, X, Y, rng=0))
     with pytest.raises(ValueError, match='functions of classes cannot be mixed.*"separate"'):
-        fs.multi_gp(X, Y, 2, M, likelihood=fs.Softmax(num_classes=3))
+        fs.layers.multi_gp(X, Y, 2, M, likelihood=fs.Softmax(num_classes=3))
 
 
 def test_other_parts(rng):
     X, Y = data(rng)
-    model = fs.multi_gp(
-        X, Y, 2, M, covariance=fs.Matern52, posterior=fs.AbsorbedDualSites, rng=0,
+    model = fs.layers.multi_gp(
+        X, Y, 2, M, covariance=fs.Matern52, posterior=fs.posteriors.AbsorbedDualSites, rng=0,
         likelihood=fs.StudentT(0.3),
     )  # fmt: skip
     for one in layers_of(model):
         assert type(one.covariance) is fs.Matern52
-        assert type(one.posterior) is fs.AbsorbedDualSites
+        assert type(one.posterior) is fs.posteriors.AbsorbedDualSites
     assert type(model.likelihood) is fs.StudentT
-    few = fs.multi_gp(X[:4], Y[:4], 2, 100, rng=0)
+    few = fs.layers.multi_gp(X[:4], Y[:4], 2, 100, rng=0)
     assert len(few.inducing) == 4
-    again = fs.multi_gp(X, Y, 2, M, rng=np.random.default_rng(3))
-    other = fs.multi_gp(X, Y, 2, M, rng=3)
+    again = fs.layers.multi_gp(X, Y, 2, M, rng=np.random.default_rng(3))
+    other = fs.layers.multi_gp(X, Y, 2, M, rng=3)
     np.testing.assert_array_equal(again.inducing, other.inducing)
 
 
 def test_the_dtype_is_that_of_the_inputs(rng):
     X, Y = data(rng)
-    model = fs.multi_gp(X.astype(np.float32), Y.astype(np.float32), 5, M, rng=0)
+    model = fs.layers.multi_gp(X.astype(np.float32), Y.astype(np.float32), 5, M, rng=0)
     assert model.mixing.dtype == model.mean.value.dtype == model.inducing.dtype == np.float32
     _, grad = fs.elbo_and_grad(model, X.astype(np.float32), Y.astype(np.float32))
     assert grad.mixing.dtype == np.float32
@@ -147,8 +151,8 @@ def test_the_dtype_is_that_of_the_inputs(rng):
 def test_a_constant_column_has_no_directions(rng):
     X, Y = data(rng)
     Y[:, 1] = 2.0
-    for likelihood in (None, fs.HeteroskedasticGaussian()):
-        model = fs.multi_gp(X, Y, 2, M, likelihood=likelihood, rng=0)
+    for likelihood in (None, fs.likelihoods.HeteroskedasticGaussian()):
+        model = fs.layers.multi_gp(X, Y, 2, M, likelihood=likelihood, rng=0)
         assert np.isfinite(fs.elbo(model, X, Y))
 
 
@@ -162,7 +166,11 @@ WRONG = {
     "X": ({"X": np.zeros(N)}, ValueError, r"`X` must have shape \(N, D\)"),
     "likelihood": ({"likelihood": fs.RBF()}, TypeError, "`likelihood`"),
     "likelihood class": ({"likelihood": fs.Gaussian}, TypeError, "`likelihood`"),
-    "posterior": ({"posterior": fs.Relaxed}, TypeError, "multi_gp: `posterior` must be .* Relaxed"),
+    "posterior": (
+        {"posterior": fs.posteriors.Relaxed},
+        TypeError,
+        "multi_gp: `posterior` must be .* Relaxed",
+    ),
     "covariance": ({"covariance": 3}, TypeError, "multi_gp: `covariance` must be a class such as"),
     "counts": (
         {"likelihood": fs.Poisson(), "Y": -np.ones((N, P))},
@@ -179,7 +187,11 @@ WRONG = {
         "`Y`",
     ),
     "a setting": ({"likelihood": fs.StudentT(0.3, df=-1.0)}, ValueError, "`df`"),
-    "two sets": ({"posterior": fs.Orthogonal}, TypeError, "Orthogonal posterior takes 2 sets"),
+    "two sets": (
+        {"posterior": fs.posteriors.Orthogonal},
+        TypeError,
+        "Orthogonal posterior takes 2 sets",
+    ),
     "a covariance that takes no lengthscales": (
         {"covariance": fs.Linear},
         TypeError,
@@ -198,4 +210,4 @@ def test_wrong_arguments(rng, case):
     X, Y = data(rng)
     arguments = {"X": X, "Y": Y, "num_latents": 2, "M": M, "rng": 0} | changes
     with pytest.raises(error, match=message):
-        fs.multi_gp(**arguments)
+        fs.layers.multi_gp(**arguments)

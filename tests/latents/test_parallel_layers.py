@@ -16,29 +16,31 @@ OPTIONS = {"jitter": JITTER, "num_data": 2.5 * N}
 
 def mixed(rng, J=D):
     """Two covariances, three functions, and J outputs."""
-    mean = fs.IdentityMean() if J == D else fs.ConstantMean(rng.standard_normal(J))
-    return fs.ParallelLayers((layer(rng, outputs=(2,)), layer(rng, M=5)), mixing(rng, J, 3), mean)
+    mean = fs.means.IdentityMean() if J == D else fs.means.ConstantMean(rng.standard_normal(J))
+    return fs.layers.ParallelLayers(
+        (layer(rng, outputs=(2,)), layer(rng, M=5)), mixing(rng, J, 3), mean
+    )
 
 
 def plain(rng):
     Z = rng.uniform(-2, 2, (M, D))
     latents = layer(rng, Z=Z, shares=True), layer(rng, "likelihood", outputs=(1,))
-    return fs.ParallelLayers(latents, inducing=Z)
+    return fs.layers.ParallelLayers(latents, inducing=Z)
 
 
 def with_means(rng):
-    shift = fs.LinearMean(rng.standard_normal((D, D)), rng.standard_normal(D))
-    latents = layer(rng, mean=fs.ConstantMean(0.3)), layer(rng, "marginal")
-    return fs.ParallelLayers(latents, mean=shift)
+    shift = fs.means.LinearMean(rng.standard_normal((D, D)), rng.standard_normal(D))
+    latents = layer(rng, mean=fs.means.ConstantMean(0.3)), layer(rng, "marginal")
+    return fs.layers.ParallelLayers(latents, mean=shift)
 
 
 def one_mean(rng):
     """One mean function for all outputs."""
-    return fs.replace(mixed(rng), mean=fs.LinearMean(rng.standard_normal(D), 0.3))
+    return fs.replace(mixed(rng), mean=fs.means.LinearMean(rng.standard_normal(D), 0.3))
 
 
 def ordinary(rng, outputs=(D,)):
-    return layer(rng, outputs=outputs, mean=fs.IdentityMean() if outputs == (D,) else None)
+    return layer(rng, outputs=outputs, mean=fs.means.IdentityMean() if outputs == (D,) else None)
 
 
 def narrow(rng):
@@ -49,7 +51,9 @@ def narrow(rng):
 
 def identity(rng):
     """One function of one column, added to it."""
-    return fs.ParallelLayers((narrow(rng), narrow(rng)), np.ones((1, 2)), fs.IdentityMean())
+    return fs.layers.ParallelLayers(
+        (narrow(rng), narrow(rng)), np.ones((1, 2)), fs.means.IdentityMean()
+    )
 
 
 def last(rng):
@@ -112,7 +116,7 @@ def test_chunks_and_single_precision(rng, tune, name):
     model, X, Y = problem(rng, name, N=13)
     options = {"jitter": JITTER, "rng": 3, "num_samples": 2}
     whole = fs.elbo_and_grad(model, X, Y, inputs=True, **options)
-    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     found = fs.elbo_and_grad(single, X.astype(np.float32), Y.astype(np.float32), **options)
     assert found[0] == pytest.approx(whole[0], rel=1e-4)
     assert found[1].layers[0].latents[0].inducing is None or found[1].layers[0].latents[
@@ -133,7 +137,7 @@ def test_parts_of_a_layer_are_the_layer(rng):
     halves = tuple(
         fs.replace(one, posterior=type(q)(q.mean[i], q.scale_tril[i]), mean=None) for i in range(D)
     )
-    split = fs.ParallelLayers(halves, mean=fs.IdentityMean())
+    split = fs.layers.ParallelLayers(halves, mean=fs.means.IdentityMean())
     X, y = rng.uniform(-2, 2, (N, D)), rng.standard_normal(N)
     draws = (rng.standard_normal((3, N, D)),)
     options = {"draws": draws, "inputs": True, **OPTIONS}
@@ -204,8 +208,8 @@ def test_training_and_resuming(rng, tmp_path, name):
         resumed, again = fs.fit(model, X, Y, steps=6, resume=path, **options)
         assert_same(resumed, straight)
         np.testing.assert_array_equal(again.values, info.values)
-        before = dict((path, leaf) for path, _, leaf in fs.leaves(model))
-        for path, _, leaf in fs.leaves(straight):
+        before = dict((path, leaf) for path, _, leaf in fs.records.leaves(model))
+        for path, _, leaf in fs.records.leaves(straight):
             assert leaf is None or not np.array_equal(leaf, before[path]), path
 
 
@@ -225,10 +229,10 @@ def test_natural_steps_are_of_a_last_layer_that_is_a_layer(rng):
 def test_inverses_of_hidden_layers_are_refreshed(rng):
     Z = rng.uniform(-2, 2, (M, D))
     latents = layer(rng), layer(rng, "relaxed", Z=Z, shares=True)
-    hidden = fs.ParallelLayers(latents, inducing=Z)
+    hidden = fs.layers.ParallelLayers(latents, inducing=Z)
     model = fs.DeepGP((hidden, layer(rng, "relaxed", outputs=None)), fs.Gaussian(0.2))
     X, y = rng.uniform(-2, 2, (N, D)), rng.standard_normal(N)
-    refreshed, infos = fs.refresh_inverse(model)
+    refreshed, infos = fs.optim.update_inverse_factor(model)
     assert [one is None for one in infos] == [True, False, False]
     seen = []
     fs.fit(

@@ -11,17 +11,21 @@ M, N = 5, 12
 
 def layer(rng, lengthscale, Z):
     q = fs.Whitened(rng.standard_normal((1, M)), 0.3 * np.eye(M)[None])
-    return fs.Layer(fs.RBF(1.0, lengthscale), Z, q)
+    return fs.layers.Layer(fs.RBF(1.0, lengthscale), Z, q)
 
 
 def parallel(rng, mean):
     Z = np.linspace(-2, 2, M)[:, None]
-    return fs.ParallelLayers(
+    return fs.layers.ParallelLayers(
         (layer(rng, 0.5, Z), layer(rng, 2.0, Z)), mixing=rng.standard_normal((1, 2)), mean=mean
     )
 
 
-MEANS = fs.IdentityMean(), fs.ConstantMean(np.array([0.5])), fs.LinearMean(np.array([[0.7]]))
+MEANS = (
+    fs.means.IdentityMean(),
+    fs.means.ConstantMean(np.array([0.5])),
+    fs.means.LinearMean(np.array([[0.7]])),
+)
 
 
 @pytest.mark.parametrize("mean", MEANS, ids=lambda mean: type(mean).__name__)
@@ -36,7 +40,7 @@ def test_gradients_of_one_mixed_hidden_output(rng, mean):
 
 
 def test_a_last_layer_of_one_output_has_its_axis(rng):
-    deep = fs.DeepGP((parallel(rng, fs.IdentityMean()),), fs.Gaussian(0.3))
+    deep = fs.DeepGP((parallel(rng, fs.means.IdentityMean()),), fs.Gaussian(0.3))
     X, Y = rng.uniform(-2, 2, (N, 1)), rng.standard_normal((N, 1))
     assert fs.predict_f(deep, X)[0].shape == fs.predict_y(deep, X)[0].shape == (N, 1)
     _, grad = fs.elbo_and_grad(deep, X, Y)

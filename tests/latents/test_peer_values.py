@@ -31,7 +31,7 @@ def read(kind):
     case = FOUND["cases"][kind]
     p = case["problem"]
     layers = tuple(
-        fs.Layer(
+        fs.layers.Layer(
             fs.RBF(q["variance"], np.array(q["lengthscales"])),
             np.array(q["Z"]),
             fs.Whitened(np.array(q["mean"]), np.array(q["scale_tril"])),
@@ -39,7 +39,7 @@ def read(kind):
         for q in p["layers"]
     )
     two = p["noise"] is None
-    likelihood = fs.HeteroskedasticGaussian() if two else fs.Gaussian(p["noise"])
+    likelihood = fs.likelihoods.HeteroskedasticGaussian() if two else fs.Gaussian(p["noise"])
     mixing = None if p["mixing"] is None else np.array(p["mixing"])
     X, Y, Xs = np.array(p["X"]), np.array(p["Y"]), np.array(case["Xs"])
     return fs.MultiGP(layers, likelihood, mixing), X, Y[:, 0] if two else Y, Xs, case["values"]
@@ -51,7 +51,7 @@ def test_bound_and_gradients(kind):
     value, grad = fs.elbo_and_grad(model, X, Y, **SETTINGS)
     close(value, theirs["elbo"])
     close(fs.elbo(model, X, Y, **SETTINGS), theirs["elbo"])
-    close(fs.kl_term_and_grad(model, jitter=SETTINGS["jitter"])[0], theirs["kl"])
+    close(fs.bounds.kl_term_and_grad(model, jitter=SETTINGS["jitter"])[0], theirs["kl"])
     ours = {}
     for i, bars in enumerate(grad.latents):
         q, covariance = bars.posterior, bars.covariance

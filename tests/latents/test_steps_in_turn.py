@@ -17,7 +17,7 @@ from support.latent_problems import (
 import fastsvgp as fs
 from fastsvgp.latents import turns
 
-SITES = fs.AbsorbedDualSites, fs.DualSites
+SITES = fs.posteriors.AbsorbedDualSites, fs.posteriors.DualSites
 KINDS = fs.Whitened, fs.Marginal, *SITES
 
 
@@ -79,7 +79,7 @@ def test_many_inducing_variables_move_in_turn(rng, tune):
     for number in range(2):
         _, grad = fs.elbo_and_grad(due, X, Y, wrt=(f"latents.{number}.posterior",), **options)
         moved = plain_step(due.latents[number].posterior, grad.latents[number].posterior, 1.0)
-        due = fs.replace_at(due, f"latents.{number}.posterior", moved)
+        due = fs.records.replace_at(due, f"latents.{number}.posterior", moved)
     assert_records_close(first, due, 1e-8)
     value, info = best(model, X, Y, **options)
     assert value == pytest.approx(fs.elbo(joint, X, Y, **options), rel=1e-7)
@@ -88,7 +88,7 @@ def test_many_inducing_variables_move_in_turn(rng, tune):
 @pytest.mark.parametrize("name", ["lmc", "noise", "wide", "separate"])
 def test_in_turn_with_weights_chunks_and_missing_outputs(rng, tune, name):
     model, X, Y, options = problem(rng, name, N=17)
-    model = with_posteriors(model, *([fs.AbsorbedDualSites] * len(model.latents)))
+    model = with_posteriors(model, *([fs.posteriors.AbsorbedDualSites] * len(model.latents)))
     weights = rng.uniform(0.5, 2, Y.shape) * (rng.uniform(size=Y.shape) < 0.7)
     options |= {"weights": weights, "step_size": 0.5}
     holed = np.where(weights > 0, Y, np.nan)
@@ -102,7 +102,9 @@ def test_in_turn_with_weights_chunks_and_missing_outputs(rng, tune, name):
 
 def test_without_a_mixing_sites_move_at_once(rng):
     model, X, Y, options = problem(rng, "separate")
-    model = with_posteriors(model, fs.AbsorbedDualSites, fs.DualSites, fs.Whitened)
+    model = with_posteriors(
+        model, fs.posteriors.AbsorbedDualSites, fs.posteriors.DualSites, fs.Whitened
+    )
     stepped, info = fs.natural_step(model, X, Y, step_size=1.0, **options)
     assert not info.in_turn
     value, _ = best(model, X, Y, **options)
@@ -112,7 +114,7 @@ def test_without_a_mixing_sites_move_at_once(rng):
 def test_the_info_is_of_all_turns(rng):
     """The value before the first, the smallest size."""
     model, X, Y, options = problem(rng, "wide")
-    model = with_posteriors(model, *[fs.AbsorbedDualSites] * 3)
+    model = with_posteriors(model, *[fs.posteriors.AbsorbedDualSites] * 3)
     Y[:3] += 30
     before = fs.elbo(model, X, Y, **options)
     _, info = fs.natural_step(model, X, Y, step_size=1.0, monotone=True, **options)
@@ -127,7 +129,7 @@ def test_the_info_is_of_all_turns(rng):
 @pytest.mark.parametrize("name", ["lmc", "icm", "separate", "noise", "sites", "pairs"])
 def test_several_steps_are_repeated_single_ones(rng, name, monotone):
     model, X, Y, options = problem(rng, name)
-    found, infos = fs.natural_steps(
+    found, infos = fs.sites.natural_steps(
         model, X, Y, steps=3, step_size=0.5, monotone=monotone, **options
     )
     due, size = model, 0.5
@@ -142,7 +144,7 @@ def test_several_steps_are_repeated_single_ones(rng, name, monotone):
 def test_rows_of_each_step(rng):
     model, X, Y, _ = problem(rng, "lmc")
     rows = [np.arange(5), [8, 2, 6], np.array([10])]
-    found, infos = fs.natural_steps(model, X, Y, rows=rows, step_size=0.4, jitter=JITTER)
+    found, infos = fs.sites.natural_steps(model, X, Y, rows=rows, step_size=0.4, jitter=JITTER)
     due = model
     for at, info in zip(rows, infos, strict=True):
         at = np.sort(at)
@@ -150,17 +152,17 @@ def test_rows_of_each_step(rng):
         assert info.value == pytest.approx(one.value, rel=1e-12)
     assert_records_close(found, due, 1e-9)
     with pytest.raises(ValueError, match="`rows`"):
-        fs.natural_steps(model, X, Y, rows=[[0, 0]])
+        fs.sites.natural_steps(model, X, Y, rows=[[0, 0]])
 
 
 def test_a_tolerance_ends_the_steps(rng):
     model, X, Y, options = problem(rng, "noise")
-    _, infos = fs.natural_steps(
+    _, infos = fs.sites.natural_steps(
         model, X, Y, steps=200, step_size=0.7, tolerance=1e-3, monotone=True, **options
     )
     gains = np.diff([info.value for info in infos])
     assert 2 < len(infos) < 200 and gains[-1] < 1e-3 and (gains[:-1] >= 1e-3).all()
-    same, infos = fs.natural_steps(model, X, Y, steps=0, **options)
+    same, infos = fs.sites.natural_steps(model, X, Y, steps=0, **options)
     assert infos == [] and same is model
 
 
@@ -182,11 +184,11 @@ def test_mixing_of_one_column_is_joint_for_any_kind(rng):
 @pytest.mark.parametrize("random", [{}, {"sampled": 2}])
 def test_the_passes_of_a_layer_share_the_factor_of_Kuu(rng, monkeypatch, random):
     X, Y = rng.uniform(-2, 2, (20, D)), rng.standard_normal((20, P))
-    Z = fs.InducingPair(X[:4].copy(), X[4:10].copy())
-    weights = fs.DecoupledWeights(np.zeros(4), np.eye(4), np.zeros(6))
+    Z = fs.posteriors.InducingPair(X[:4].copy(), X[4:10].copy())
+    weights = fs.posteriors.DecoupledWeights(np.zeros(4), np.eye(4), np.zeros(6))
     covariance = fs.RBF(1.0, np.ones(D))
-    first = fs.Layer(covariance, Z, weights)
-    second = fs.Layer(covariance, X[:5].copy(), fs.Whitened(np.zeros(5), np.eye(5)))
+    first = fs.layers.Layer(covariance, Z, weights)
+    second = fs.layers.Layer(covariance, X[:5].copy(), fs.Whitened(np.zeros(5), np.eye(5)))
     model = fs.MultiGP((first, second), fs.Gaussian(0.2), mixing(rng, P, 2))
     made, prior_factor = [], turns.PriorFactor
     monkeypatch.setattr(

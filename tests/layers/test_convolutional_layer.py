@@ -28,14 +28,14 @@ def test_value_and_gradients_follow_the_definition(rng, kind):
 
     assert value == pytest.approx(definition(model).real, rel=1e-10)
     assert_gradient(definition, model, grad, rng)
-    exact = fs.tree_map(extended, model)
+    exact = fs.records.tree_map(extended, model)
     assert_derivative(
         lambda X: definition(exact, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X"
     )
 
 
 def leaf_values(tree):
-    return {path: bar for path, _, bar in fs.leaves(tree) if bar is not None}
+    return {path: bar for path, _, bar in fs.records.leaves(tree) if bar is not None}
 
 
 def assert_close(a, b, rtol=1e-12):
@@ -81,14 +81,16 @@ def test_only_equal_constant_patches_are_merged(rng):
 @pytest.mark.parametrize("name", ["whitened", "likelihood", "Orthogonal"])
 def test_a_layer_of_one_window_is_a_plain_layer(rng, name):
     below = feature_map(rng, (2, 3, 2), (2, 3), 4, 3, name)
-    plain = fs.Layer(below.covariance, below.inducing, below.posterior, below.mean)
+    plain = fs.layers.Layer(below.covariance, below.inducing, below.posterior, below.mean)
     above, X, Y = top(rng, below, "plain"), rng.standard_normal((B, 12)), rng.standard_normal(B)
     model, due = (fs.DeepGP((layer, above), fs.Gaussian(0.3)) for layer in (below, plain))
     (value, grad, X_bar), (due_value, due_grad, due_X_bar) = (
         fs.elbo_and_grad(one, X, Y, rng=0, inputs=True, **OPTIONS) for one in (model, due)
     )
     assert value == pytest.approx(due_value, rel=1e-13)
-    for (path, _, bar), (_, _, due_bar) in zip(fs.leaves(grad), fs.leaves(due_grad), strict=True):
+    for (path, _, bar), (_, _, due_bar) in zip(
+        fs.records.leaves(grad), fs.records.leaves(due_grad), strict=True
+    ):
         np.testing.assert_allclose(bar, due_bar, rtol=1e-11, atol=1e-12, err_msg=path)
     np.testing.assert_allclose(X_bar, due_X_bar, rtol=1e-11, atol=1e-12)
     for call in (fs.predict_f, lambda m, X, **kw: fs.sample_f(m, X, 2, rng=1, **kw)):
@@ -147,13 +149,13 @@ def test_convolutional_layers_train_and_save(rng, tmp_path):
         fs.elbo(unravel(vector + h * d), X, Y, draws=draws, **OPTIONS) for h in (1e-5, -1e-5)
     )
     assert (up - down) / 2e-5 == pytest.approx(due, rel=1e-6)
-    refreshed, info = fs.refresh_inverse(model)
-    assert info[1] is None and isinstance(refreshed.layers[0], fs.ConvolutionalLayer)
+    refreshed, info = fs.optim.update_inverse_factor(model)
+    assert info[1] is None and isinstance(refreshed.layers[0], fs.layers.ConvolutionalLayer)
     other, X, Y, draws = problem(rng, "places")
     before, grad = fs.elbo_and_grad(other, X, Y, draws=draws, **OPTIONS)
     first = other.layers[0]
     first = fs.replace(
-        first, posterior=fs.natural_update(first.posterior, grad.layers[0].posterior, 1e-3)
+        first, posterior=fs.optim.natural_update(first.posterior, grad.layers[0].posterior, 1e-3)
     )
     moved = fs.replace(other, layers=(first, *other.layers[1:]))
     assert fs.elbo(moved, X, Y, draws=draws, **OPTIONS) > before
@@ -173,7 +175,7 @@ def test_convolutional_layers_train_and_save(rng, tmp_path):
 def test_float32_is_close_to_float64(rng, kind):
     model, X, Y, draws = problem(rng, kind)
     due, due_grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
-    single = fs.tree_map(np.float32, model)
+    single = fs.records.tree_map(np.float32, model)
     for inputs in (False, True):
         value, grad, *bars = fs.elbo_and_grad(
             single,
@@ -186,8 +188,10 @@ def test_float32_is_close_to_float64(rng, kind):
         assert value == pytest.approx(due, rel=1e-3) and all(
             bar.dtype == np.float32 for bar in bars
         )
-        largest = max(np.abs(b).max() for _, _, b in fs.leaves(due_grad))
-        for (path, _, a), (_, _, b) in zip(fs.leaves(grad), fs.leaves(due_grad), strict=True):
+        largest = max(np.abs(b).max() for _, _, b in fs.records.leaves(due_grad))
+        for (path, _, a), (_, _, b) in zip(
+            fs.records.leaves(grad), fs.records.leaves(due_grad), strict=True
+        ):
             assert a.dtype == np.float32, path
             # sums can cancel down to the rounding of their terms
             atol = max(2e-2 * np.abs(b).max(), 1e-6 * largest)
@@ -262,7 +266,7 @@ def odd(rng):
             r"`layers\[0\]`: `stride` must be a whole number of at least 1",
         ),
         "a mean of images": (
-            of(fs.replace(below, mean=fs.IdentityMean()), above),
+            of(fs.replace(below, mean=fs.means.IdentityMean()), above),
             25,
             r"`layers\[0\]`: IdentityMean: the inputs have 6 columns",
         ),

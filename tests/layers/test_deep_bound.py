@@ -26,7 +26,10 @@ each_chain = pytest.mark.parametrize("name", CHAINS)
 
 def assert_close(a, b, rtol=1e-12, atol=1e-12):
     """Compare two gradients leaf by leaf; None must be None in both."""
-    a, b = ({path: bar for path, _, bar in fs.leaves(tree) if bar is not None} for tree in (a, b))
+    a, b = (
+        {path: bar for path, _, bar in fs.records.leaves(tree) if bar is not None}
+        for tree in (a, b)
+    )
     assert list(a) == list(b)
     for path, bar in b.items():
         np.testing.assert_allclose(
@@ -46,7 +49,7 @@ def test_value_and_gradients_follow_the_definition(rng, name):
     assert value == pytest.approx(definition(model).real, rel=1e-10)
     assert fs.elbo(model, X, Y, draws=draws, **OPTIONS) == pytest.approx(value, rel=1e-12)
     assert_gradient(definition, model, grad, rng)
-    exact = fs.tree_map(extended, model)
+    exact = fs.records.tree_map(extended, model)
     assert_derivative(
         lambda X: definition(exact, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X"
     )
@@ -66,7 +69,7 @@ def unwhitened(rng, lengthscale, M=8):
             0.3, 1, (*batch, M, 1)
         )
         layers.append(
-            fs.Layer(
+            fs.layers.Layer(
                 covariance,
                 rng.uniform(-2, 2, (M, 2)),
                 fs.Marginal(rng.standard_normal((*batch, M)), tril),
@@ -102,11 +105,11 @@ def test_unwhitened_layers_are_as_exact_as_their_matrices_allow(
     of fourth order, step 1e-3, are too inaccurate here: their error was up to 0.2 over 400 models.
     """
     model, X, Y = unwhitened(rng, lengthscale)
-    draws, exact = draws_for(rng, model, 2), fs.tree_map(extended, model)
+    draws, exact = draws_for(rng, model, 2), fs.records.tree_map(extended, model)
     _, grad = fs.elbo_and_grad(model, X, Y, draws=draws, jitter=jitter)
-    bars = {path: bar for path, _, bar in fs.leaves(grad)}
+    bars = {path: bar for path, _, bar in fs.records.leaves(grad)}
     matrix = definitions.covariances.matrix
-    for path, kind, leaf in fs.leaves(exact):
+    for path, kind, leaf in fs.records.leaves(exact):
         d = rng.standard_normal(leaf.shape)
         d = np.tril(d) if kind == "tril" else d
 
@@ -114,7 +117,7 @@ def test_unwhitened_layers_are_as_exact_as_their_matrices_allow(
             monkeypatch.setattr(definitions.covariances, "matrix", of)
             return along(
                 lambda x: definitions.deep_elbo(
-                    fs.replace_at(exact, path, x), X, Y, 1.0, jitter, draws
+                    fs.records.replace_at(exact, path, x), X, Y, 1.0, jitter, draws
                 ),
                 leaf,
                 d,
@@ -148,7 +151,7 @@ def test_a_deep_gp_of_one_layer_is_an_svgp(rng, name):
     due, due_grad, due_X_bar = fs.elbo_and_grad(shallow, X, Y, inputs=True, **OPTIONS)
     assert value == pytest.approx(due, rel=1e-13)
     assert_close(
-        grad.layers[0], fs.Layer(due_grad.covariance, due_grad.inducing, due_grad.posterior)
+        grad.layers[0], fs.layers.Layer(due_grad.covariance, due_grad.inducing, due_grad.posterior)
     )
     assert_close(grad.likelihood, due_grad.likelihood)
     np.testing.assert_allclose(X_bar, due_X_bar, rtol=1e-12, atol=1e-12)
@@ -169,7 +172,9 @@ def certain(layer):
     """Return the layer at its prior, whose functions are their mean to 1e-15."""
     M = len(layer.inducing)
     q = fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2))
-    return fs.replace(layer, covariance=fs.RBF(1e-30, 1.0), posterior=q, mean=fs.IdentityMean())
+    return fs.replace(
+        layer, covariance=fs.RBF(1e-30, 1.0), posterior=q, mean=fs.means.IdentityMean()
+    )
 
 
 def test_an_identity_layer_without_variance_changes_nothing(rng):
@@ -197,7 +202,9 @@ def test_many_draws_give_the_mean_of_single_ones(rng, name):
     ]
     assert value == pytest.approx(sum(one for one, _ in single) / 3, rel=1e-12)
     assert_close(
-        grad, fs.tree_map(lambda *bars: sum(bars) / 3, *(one for _, one in single)), atol=1e-10
+        grad,
+        fs.records.tree_map(lambda *bars: sum(bars) / 3, *(one for _, one in single)),
+        atol=1e-10,
     )
 
 
@@ -208,7 +215,7 @@ def test_chunks_and_shards_add_up_to_the_whole(rng, name, tune):
     whole = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, num_data=SCALE * B, jitter=FIRM)
     shards = [slice(0, 2), slice(2, B)]
     data = [
-        fs.data_term_and_grad(
+        fs.bounds.data_term_and_grad(
             model,
             X[at],
             Y[at],
@@ -219,12 +226,14 @@ def test_chunks_and_shards_add_up_to_the_whole(rng, name, tune):
         )
         for at in shards
     ]
-    kl, kl_grad = fs.kl_term_and_grad(model, jitter=FIRM)
+    kl, kl_grad = fs.bounds.kl_term_and_grad(model, jitter=FIRM)
     tune(bound_chunk_columns=4, bound_chunk_numbers=1)
     runs = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, num_data=SCALE * B, jitter=FIRM)
     assert len(chunks(Chain(model, FIRM, draws=draws), X)) > 1
     sharded = sum(part[0] for part in data) - kl
-    summed = fs.tree_map(lambda *bars: bars[0] + bars[1] - bars[2], data[0][1], data[1][1], kl_grad)
+    summed = fs.records.tree_map(
+        lambda *bars: bars[0] + bars[1] - bars[2], data[0][1], data[1][1], kl_grad
+    )
     for value, grad, X_bar in (runs, (sharded, summed, np.concatenate([part[2] for part in data]))):
         assert value == pytest.approx(whole[0], rel=1e-12)
         assert_close(grad, whole[1], rtol=1e-11)
@@ -256,8 +265,8 @@ def test_only_requested_gradients_are_computed(rng, inputs):
         assert_close(grad, restricted(whole, wrt))
         for bar in bars:
             np.testing.assert_allclose(bar, X_bar, rtol=1e-12)
-        kl_grad = fs.kl_term_and_grad(model, jitter=JITTER, wrt=wrt)[1]
-        assert_close(kl_grad, restricted(fs.kl_term_and_grad(model, jitter=JITTER)[1], wrt))
+        kl_grad = fs.bounds.kl_term_and_grad(model, jitter=JITTER, wrt=wrt)[1]
+        assert_close(kl_grad, restricted(fs.bounds.kl_term_and_grad(model, jitter=JITTER)[1], wrt))
 
 
 def at_a_floor(rng, kind):
@@ -269,13 +278,13 @@ def at_a_floor(rng, kind):
     for _ in range(50):
         model, _, Y = problem(rng, "two")
         mean, Z = rng.standard_normal((3, 4)), model.layers[0].inducing
-        if kind is fs.LikelihoodForm:
+        if kind is fs.posteriors.LikelihoodForm:
             hidden = fs.replace(model.layers[0], posterior=kind(mean, np.full(4, 1e-17)))
         else:
             q = kind(mean, np.stack([1e-10 * np.eye(4)] * 3), rng.standard_normal((3, 2)))
             hidden = fs.replace(
                 model.layers[0],
-                inducing=fs.InducingPair(Z, rng.uniform(-2, 2, (2, 2))),
+                inducing=fs.posteriors.InducingPair(Z, rng.uniform(-2, 2, (2, 2))),
                 posterior=q,
             )
         model = fs.replace(model, layers=(hidden, model.layers[1]))
@@ -288,7 +297,7 @@ def at_a_floor(rng, kind):
     raise AssertionError("no variance was driven below its floor")
 
 
-@pytest.mark.parametrize("kind", [fs.LikelihoodForm, fs.DecoupledWeights])
+@pytest.mark.parametrize("kind", [fs.posteriors.LikelihoodForm, fs.posteriors.DecoupledWeights])
 def test_a_variance_at_its_floor_has_no_gradient(rng, kind):
     """At an inducing input of a layer without variance; the gradient would divide by about 1e-8."""
     model, X, Y, draws = at_a_floor(rng, kind)
@@ -338,7 +347,7 @@ def float32_errors(rng, name):
     model, X, Y = problem(rng, name)
     draws, Y = draws_for(rng, model, 2), Y.astype(np.float32) if Y.dtype == float else Y
     due, due_grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
-    single = fs.tree_map(lambda leaf: np.float32(leaf), model)
+    single = fs.records.tree_map(lambda leaf: np.float32(leaf), model)
     value, grad, X_bar = fs.elbo_and_grad(
         single, X.astype(np.float32), Y, draws=draws, inputs=True, **OPTIONS
     )
@@ -347,7 +356,9 @@ def float32_errors(rng, name):
         a.dtype == np.float32 for a in fs.predict_f(single, X.astype(np.float32), jitter=JITTER)
     )
     errors = [abs(value / due - 1)]
-    for (path, _, a), (_, _, b) in zip(fs.leaves(grad), fs.leaves(due_grad), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(grad), fs.records.leaves(due_grad), strict=True
+    ):
         assert a.dtype == np.float32, path
         errors.append(np.abs(a - b).max() / np.abs(b).max())
     return errors

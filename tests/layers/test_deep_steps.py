@@ -29,15 +29,15 @@ def test_a_whole_natural_step_reaches_the_last_layers_optimum(rng, kind, P):
     )
     _, before = fs.elbo_and_grad(model, X, Y, draws=draws, wrt="layers.1.posterior", **OPTIONS)
     _, after = fs.elbo_and_grad(stepped, X, Y, draws=draws, wrt="layers.1.posterior", **OPTIONS)
-    size = max(np.abs(bar).max() for _, _, bar in fs.leaves(before.layers[1].posterior))
+    size = max(np.abs(bar).max() for _, _, bar in fs.records.leaves(before.layers[1].posterior))
     assert all(
         np.abs(bar).max() < 1e-9 * max(1, size)
-        for _, _, bar in fs.leaves(after.layers[1].posterior)
+        for _, _, bar in fs.records.leaves(after.layers[1].posterior)
     )
     assert stepped.layers[0] is not None and all(
         np.array_equal(a, b, equal_nan=True)
         for (_, _, a), (_, _, b) in zip(
-            fs.leaves(stepped.layers[0]), fs.leaves(model.layers[0]), strict=True
+            fs.records.leaves(stepped.layers[0]), fs.records.leaves(model.layers[0]), strict=True
         )
     )
 
@@ -56,22 +56,26 @@ def test_monotone_natural_steps_never_lower_the_bound(rng):
 
 def test_refresh_inverse_updates_the_factors_of_all_layers(rng):
     model, X, _ = problem(rng, "three")
-    fresh, (below, info, above) = fs.refresh_inverse(model, tolerance=1e-8, jitter=JITTER)
+    fresh, (below, info, above) = fs.optim.update_inverse_factor(
+        model, tolerance=1e-8, jitter=JITTER
+    )
     assert info.converged and below is above is None
     L, layer = np.tril(fresh.layers[1].posterior.inverse_tril), model.layers[1]
     A = layer.covariance.Kuu(layer.inducing) + np.diag(layer.posterior.variance + JITTER)
     np.testing.assert_allclose(L.T @ A @ L, np.eye(4), atol=1e-7)
     with pytest.raises(ValueError, match="no layer's posterior holds a factor .* Whitened"):
-        fs.refresh_inverse(fs.DeepGP((layer_of(rng, "whitened", 2, None),), fs.Gaussian(0.1)))
+        fs.optim.update_inverse_factor(
+            fs.DeepGP((layer_of(rng, "whitened", 2, None),), fs.Gaussian(0.1))
+        )
 
 
 STARTS = [
     fs.Whitened,
     fs.Marginal,
-    fs.LikelihoodForm,
-    fs.Relaxed,
-    fs.WhitenedOrthogonal,
-    fs.Orthogonal,
+    fs.posteriors.LikelihoodForm,
+    fs.posteriors.Relaxed,
+    fs.posteriors.WhitenedOrthogonal,
+    fs.posteriors.Orthogonal,
 ]
 
 
@@ -81,17 +85,19 @@ def test_deep_gp_starts_at_its_mean_functions(rng, kind, width):
     """Hidden layers begin as their mean functions with little noise, the last near the prior."""
     X, Y = rng.standard_normal((40, 3)), rng.standard_normal(40)
     M = (6, 4) if kind.num_sets == 2 else 10
-    model = fs.deep_gp(X, fs.Gaussian(0.1), 3, M, width=width, posterior=kind, rng=0)
+    model = fs.layers.deep_gp(X, fs.Gaussian(0.1), 3, M, width=width, posterior=kind, rng=0)
     assert [layer.check_shapes() for layer in model.layers] == [
         (3, (width or 3,)),
         (width or 3, (width or 3,)),
         (width or 3, ()),
     ]
     assert np.isfinite(fs.elbo(model, X, Y, rng=0))
-    at = fs.deep_gp(X, fs.Gaussian(0.1), 3, M, width=width, posterior=kind, rng=0)
+    at = fs.layers.deep_gp(X, fs.Gaussian(0.1), 3, M, width=width, posterior=kind, rng=0)
     assert all(
         np.array_equal(a, b)
-        for (_, _, a), (_, _, b) in zip(fs.leaves(model), fs.leaves(at), strict=True)
+        for (_, _, a), (_, _, b) in zip(
+            fs.records.leaves(model), fs.records.leaves(at), strict=True
+        )
     )
     inducing = model.layers[0].inducing
     Z = inducing.Z if kind.num_sets == 2 else inducing
@@ -110,18 +116,20 @@ def test_deep_gp_starts_at_its_mean_functions(rng, kind, width):
 
 def test_deep_gp_starts_with_classes_and_in_float32(rng):
     X = rng.standard_normal((40, 3)).astype(np.float32)
-    model = fs.deep_gp(X, fs.Softmax(num_classes=4), 2, 5, covariance=fs.Matern52, rng=0)
+    model = fs.layers.deep_gp(X, fs.Softmax(num_classes=4), 2, 5, covariance=fs.Matern52, rng=0)
     assert model.layers[-1].posterior.mean.shape == (4, 5) and isinstance(
         model.layers[0].covariance, fs.Matern52
     )
     assert fs.predict_y(model, X)[0].dtype == np.float32
-    integers = fs.deep_gp(rng.integers(0, 9, (40, 2)), fs.Gaussian(0.1), 2, 5, width=1, rng=0)
+    integers = fs.layers.deep_gp(
+        rng.integers(0, 9, (40, 2)), fs.Gaussian(0.1), 2, 5, width=1, rng=0
+    )
     assert integers.layers[0].inducing.dtype == float
 
 
 def test_pca_mean_projects_on_the_principal_components(rng):
     X = rng.standard_normal((200, 4)) * [3.0, 0.1, 2.0, 1.0] + 5.0
-    mean = fs.pca_mean(X, 2)
+    mean = fs.inducing.pca_mean(X, 2)
     np.testing.assert_allclose(mean.weights @ mean.weights.T, np.eye(2), atol=1e-12)
     H = mean(X)
     np.testing.assert_allclose(H.mean(axis=1), 0, atol=1e-12)
@@ -131,7 +139,7 @@ def test_pca_mean_projects_on_the_principal_components(rng):
         np.take_along_axis(mean.weights, np.abs(mean.weights).argmax(axis=1)[:, None], axis=1) > 0
     ).all()
     with pytest.raises(ValueError, match="pca_mean: `P` is 5, but `X` has only 4 columns"):
-        fs.pca_mean(X, 5)
+        fs.inducing.pca_mean(X, 5)
 
 
 def bad(rng):
@@ -159,7 +167,7 @@ def bad(rng):
             r"`layers\[0\]`: .* hidden layer's `posterior` need a leading axis.* \(3, M\)",
         ),
         (
-            of(below, fs.replace(above, posterior=three.posterior, mean=fs.IdentityMean())),
+            of(below, fs.replace(above, posterior=three.posterior, mean=fs.means.IdentityMean())),
             ValueError,
             r"`layers\[1\]`: IdentityMean: the inputs have 3 columns and the outputs are \(\);"
             r" it needs \(3,\)",
@@ -167,7 +175,7 @@ def bad(rng):
         (
             of(),
             TypeError,
-            "`layers` must be a tuple of at least one fastsvgp.Layer, got a tuple of 0",
+            "`layers` must be a tuple of at least one fastsvgp.layers.Layer, got a tuple of 0",
         ),
         (
             lambda: fs.elbo(fs.DeepGP([below, above], model.likelihood), X, Y),
@@ -175,11 +183,11 @@ def bad(rng):
             "got a list of 2",
         ),
         (
-            of(below, fs.Layer),
+            of(below, fs.layers.Layer),
             TypeError,
-            r"`layers\[1\]` must be a fastsvgp.Layer, got Layer, a class",
+            r"`layers\[1\]` must be a fastsvgp.layers.Layer, got Layer, a class",
         ),
-        (of(below, fs.RBF()), TypeError, r"`layers\[1\]` must be a fastsvgp.Layer, got RBF"),
+        (of(below, fs.RBF()), TypeError, r"`layers\[1\]` must be a fastsvgp.layers.Layer, got RBF"),
         (
             of(below, fs.replace(above, covariance=3.0)),
             TypeError,
@@ -257,38 +265,44 @@ def bad(rng):
             "collapsed_bound: .* got DeepGP, which offers",
         ),
         (
-            lambda: fs.deep_gp(X, model.likelihood, 2, 3, posterior=fs.DualSites),
+            lambda: fs.layers.deep_gp(X, model.likelihood, 2, 3, posterior=fs.posteriors.DualSites),
             TypeError,
             "`posterior` must be a class with",
         ),
         (
-            lambda: fs.deep_gp(X, model.likelihood, 2, (2, 2)),
+            lambda: fs.layers.deep_gp(X, model.likelihood, 2, (2, 2)),
             TypeError,
             "`M` must be one number of .* Whitened posterior, got",
         ),
         (
-            lambda: fs.deep_gp(X, model.likelihood, 2, 3, posterior=fs.Orthogonal),
+            lambda: fs.layers.deep_gp(
+                X, model.likelihood, 2, 3, posterior=fs.posteriors.Orthogonal
+            ),
             TypeError,
             r"`M` must be \(M, M2\)",
         ),
         (
-            lambda: fs.deep_gp(X, model.likelihood, 2, 3, covariance=fs.Linear),
+            lambda: fs.layers.deep_gp(X, model.likelihood, 2, 3, covariance=fs.Linear),
             TypeError,
             "which Linear does not take",
         ),
         (
-            lambda: fs.gentle_inducing().paths(model),
+            lambda: fs.optim.slow_inducing().paths(model),
             ValueError,
             "`fields` names 'inducing', which is no field",
         ),
         (
-            lambda: fs.deep_gp(X, model.likelihood, 2, 3, covariance=fs.RBF()),
+            lambda: fs.layers.deep_gp(X, model.likelihood, 2, 3, covariance=fs.RBF()),
             TypeError,
             "`covariance` must be a class such as",
         ),
-        (lambda: fs.deep_gp(X, 3, 2, 3), TypeError, "`likelihood` of the model must be a record"),
         (
-            lambda: fs.deep_gp(X, model.likelihood, 2, 3, width=0),
+            lambda: fs.layers.deep_gp(X, 3, 2, 3),
+            TypeError,
+            "`likelihood` of the model must be a record",
+        ),
+        (
+            lambda: fs.layers.deep_gp(X, model.likelihood, 2, 3, width=0),
             ValueError,
             "`width` must be a whole number of at least 1",
         ),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import fastsvgp as fs
 from fastsvgp import likelihoods as lk
 
 
@@ -75,3 +76,26 @@ def test_invalid_targets_are_refused(likelihood, Y, message):
 def test_invalid_settings_are_refused(likelihood, message):
     with pytest.raises((ValueError, TypeError), match=message):
         likelihood.check_settings()
+
+
+def test_formulas_that_miss_a_derivative_are_named():
+    @fs.records.record
+    class MissingSlope(fs.likelihoods.OneLatent):
+        scale: object = fs.records.leaf("positive", default=1.0)
+
+        def log_density(self, Y, f, need=True):
+            return -np.square(Y - f) / self.scale, 2 * (Y - f) / self.scale
+
+    @fs.records.record
+    class MissingAverage(MissingSlope):
+        def expected(self, Y, f, need=True):
+            return f.mean, f.var, f.mean
+
+    f = fs.records.Marginals(np.zeros(3), np.ones(3))
+    for likelihood, message in (
+        (MissingSlope(), "MissingSlope.log_density returned 2 .* the derivatives in f, scale are"),
+        (MissingAverage(), "MissingAverage.expected returned 3 arrays, .* in f.mean, f.var, scale"),
+    ):
+        assert np.isfinite(likelihood.expected_log_prob(np.ones(3), f, need=False)[0])
+        with pytest.raises(TypeError, match=message):
+            likelihood.expected_log_prob(np.ones(3), f)

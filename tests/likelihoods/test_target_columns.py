@@ -22,17 +22,19 @@ def problem(rng, *outputs, likelihood=None):
         0.3 * rng.standard_normal((*outputs, M)), lower_factor(rng, *outputs, M, off=0.1)
     )
     Z = rng.uniform(-2, 2, (M, D))
-    model = fs.SVGP(fs.RBF(1.3, np.array([0.9, 1.2])), Z, q, likelihood or fs.Binomial())
+    model = fs.SVGP(
+        fs.RBF(1.3, np.array([0.9, 1.2])), Z, q, likelihood or fs.likelihoods.Binomial()
+    )
     return model, rng.uniform(-2, 2, (N, D)), trials(rng, *outputs)
 
 
 def test_the_columns_of_outputs_are_those_of_one_model_each(rng):
     model, X, Y = problem(rng, 2)
-    value, grad = fs.data_term_and_grad(model, X, Y)
+    value, grad = fs.bounds.data_term_and_grad(model, X, Y)
     q, both = model.posterior, 0.0
     for p in range(2):
         one = fs.replace(model, posterior=fs.Whitened(q.mean[p], q.scale_tril[p]))
-        both += fs.data_term_and_grad(one, X, Y[:, p])[0]
+        both += fs.bounds.data_term_and_grad(one, X, Y[:, p])[0]
         np.testing.assert_allclose(
             fs.predict_log_density(one, X, Y[:, p]),
             fs.predict_log_density(one, X, Y[:, p : p + 1]),  # one output with an axis
@@ -46,11 +48,11 @@ def test_the_columns_of_outputs_are_those_of_one_model_each(rng):
 
 
 def test_gradients_with_exposures(rng):
-    model, X, Y = problem(rng, likelihood=fs.NegativeBinomial(1.7, exposure="column"))
+    model, X, Y = problem(rng, likelihood=fs.likelihoods.NegativeBinomial(1.7, exposure="column"))
     value, grad, X_bar = fs.elbo_and_grad(model, X, Y, jitter=1e-2, inputs=True)
     assert_gradient(lambda moved: fs.elbo(moved, X, Y, jitter=1e-2), model, grad, rng=rng)
     assert_gradient(lambda moved: fs.elbo(model, moved, Y, jitter=1e-2), X, X_bar, rng=rng)
-    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     assert fs.elbo(single, X.astype(np.float32), Y.astype(np.float32)) == pytest.approx(
         fs.elbo(model, X, Y, jitter=1e-4), rel=1e-4
     )
@@ -61,13 +63,15 @@ def test_blocks_layers_sites_and_several_functions_read_the_same_columns(rng):
     value, w = fs.elbo(model, X, Y, jitter=1e-4), rng.integers(0, 3, N)
     blocks = model.covariance.blocks(model.inducing, X)
     parts = model.posterior, model.likelihood
-    layer = fs.Layer(model.covariance, model.inducing, model.posterior)
+    layer = fs.layers.Layer(model.covariance, model.inducing, model.posterior)
     deep, multi = fs.DeepGP((layer,), model.likelihood), fs.MultiGP((layer,), model.likelihood)
-    assert fs.elbo_and_grad_from_blocks(blocks, *parts, Y, jitter=1e-4)[0] == pytest.approx(value)
+    assert fs.bounds.elbo_and_grad_from_blocks(blocks, *parts, Y, jitter=1e-4)[0] == pytest.approx(
+        value
+    )
     rows = np.repeat(np.arange(N), w)
     holed = np.where((w > 0)[:, None], Y, np.nan)
     expected = fs.elbo(model, X[rows], Y[rows], jitter=1e-4)
-    found, _ = fs.elbo_and_grad_from_blocks(blocks, *parts, holed, jitter=1e-4, weights=w)
+    found, _ = fs.bounds.elbo_and_grad_from_blocks(blocks, *parts, holed, jitter=1e-4, weights=w)
     assert found == pytest.approx(expected, rel=1e-12)
     levels = 0.2, 0.7
     for other in (deep, multi):
@@ -77,34 +81,36 @@ def test_blocks_layers_sites_and_several_functions_read_the_same_columns(rng):
         np.testing.assert_array_equal(
             fs.predict_quantiles(other, X, levels), fs.predict_quantiles(model, X, levels)
         )
-    sites = fs.Sites(np.zeros(N), np.full(N, 0.1))
-    tied = fs.SiteSVGP(model.covariance, model.inducing, sites, model.likelihood)
+    sites = fs.sites.Sites(np.zeros(N), np.full(N, 0.1))
+    tied = fs.sites.SiteSVGP(model.covariance, model.inducing, sites, model.likelihood)
     better, _ = fs.em(tied, X, Y, rounds=2)
-    assert fs.site_bound(better, X, Y) > fs.site_bound(tied, X, Y)
+    assert fs.sites.bound(better, X, Y) > fs.sites.bound(tied, X, Y)
 
 
 def test_multi_gp_starts_from_the_first_column(rng):
     _, X, Y = problem(rng, 2)
-    multi = fs.multi_gp(X, Y, num_latents=1, M=M, likelihood=fs.Binomial(), rng=0)
+    multi = fs.layers.multi_gp(
+        X, Y, num_latents=1, M=M, likelihood=fs.likelihoods.Binomial(), rng=0
+    )
     better, _ = fs.natural_step(multi, X, Y, step_size=0.3)
     assert fs.elbo(better, X, Y) > fs.elbo(multi, X, Y)
 
 
 LIKELIHOODS = [
-    (fs.NegativeBinomial(2.0), lambda Y: Y[:, 0]),
-    (fs.NegativeBinomial(2.0, exposure="column"), lambda Y: Y),
-    (fs.Binomial(), lambda Y: Y),
-    (fs.Binomial(link="probit"), lambda Y: Y),
-    (fs.Gamma(2.0), lambda Y: 0.5 + Y[:, 0]),
-    (fs.Ordinal(-0.5, np.ones(4)), lambda Y: Y[:, 0]),
-    (fs.KnownNoise(0.3), lambda Y: 1.0 * Y),
-    (fs.Beta(5.0), lambda Y: 0.1 + 0.15 * Y[:, 0]),
-    (fs.ZeroInflatedPoisson(0.3), lambda Y: Y[:, 0]),
+    (fs.likelihoods.NegativeBinomial(2.0), lambda Y: Y[:, 0]),
+    (fs.likelihoods.NegativeBinomial(2.0, exposure="column"), lambda Y: Y),
+    (fs.likelihoods.Binomial(), lambda Y: Y),
+    (fs.likelihoods.Binomial(link="probit"), lambda Y: Y),
+    (fs.likelihoods.Gamma(2.0), lambda Y: 0.5 + Y[:, 0]),
+    (fs.likelihoods.Ordinal(-0.5, np.ones(4)), lambda Y: Y[:, 0]),
+    (fs.likelihoods.KnownNoise(0.3), lambda Y: 1.0 * Y),
+    (fs.likelihoods.Beta(5.0), lambda Y: 0.1 + 0.15 * Y[:, 0]),
+    (fs.likelihoods.ZeroInflatedPoisson(0.3), lambda Y: Y[:, 0]),
     (
-        fs.Switched((fs.Gaussian(0.3), fs.Gaussian(1.0))),
+        fs.likelihoods.Switched((fs.Gaussian(0.3), fs.Gaussian(1.0))),
         lambda Y: np.stack([Y[:, 0], Y[:, 1] % 2], axis=1),
     ),
-    (fs.Censored(0.3), lambda Y: np.stack([Y[:, 0], Y[:, 1] % 3 - 1], axis=1)),
+    (fs.likelihoods.Censored(0.3), lambda Y: np.stack([Y[:, 0], Y[:, 1] % 3 - 1], axis=1)),
 ]
 
 
@@ -176,21 +182,25 @@ def test_weights_are_those_of_targets_not_of_columns(rng):
 
 
 def test_weight_space_models_take_one_column(rng):
-    basis = fs.RandomFourier(fs.RBF(1.0, np.ones(D)), num_features=M, seed=0)
-    q = fs.ChevronWeights(np.zeros(2 * M), np.eye(2 * M, 1), np.ones(2 * M - 1))
-    model, X, Y = fs.QSGP(basis, q, fs.Binomial()), rng.standard_normal((N, D)), trials(rng)
+    basis = fs.qsgp.RandomFourier(fs.RBF(1.0, np.ones(D)), num_features=M, seed=0)
+    q = fs.qsgp.ChevronWeights(np.zeros(2 * M), np.eye(2 * M, 1), np.ones(2 * M - 1))
+    model, X, Y = (
+        fs.QSGP(basis, q, fs.likelihoods.Binomial()),
+        rng.standard_normal((N, D)),
+        trials(rng),
+    )
     with pytest.raises(TypeError, match="Binomial, whose targets have the columns y, trials, and"):
-        fs.weight_bound(model, X, Y)
+        fs.qsgp.bound(model, X, Y)
 
 
 def test_predictions_take_one_unit_of_the_other_columns():
     y = np.arange(3.0)
     assert of_unit(fs.Poisson(), y) is y
-    for likelihood, unit in ((fs.Poisson(exposure="column"), 1), (fs.KnownNoise(), 0)):
+    for likelihood, unit in ((fs.Poisson(exposure="column"), 1), (fs.likelihoods.KnownNoise(), 0)):
         np.testing.assert_array_equal(of_unit(likelihood, y), [y, np.full(3, unit)])
 
-    @fs.record
-    class Unfinished(fs.Likelihood):
+    @fs.records.record
+    class Unfinished(fs.likelihoods.Likelihood):
         target_columns = ("y", "side")
 
     with pytest.raises(TypeError, match="Unfinished .* take for the columns side: set its"):
@@ -199,6 +209,6 @@ def test_predictions_take_one_unit_of_the_other_columns():
 
 @pytest.mark.parametrize("wrong", [0.0, 1.0, 1.5, -0.1, np.nan])
 def test_a_probability_outside_0_and_1_is_refused(wrong, rng):
-    model, X, Y = problem(rng, likelihood=fs.ZeroInflatedPoisson(wrong))
+    model, X, Y = problem(rng, likelihood=fs.likelihoods.ZeroInflatedPoisson(wrong))
     with pytest.raises(ValueError, match="likelihood.probability"):
         fs.elbo(model, X, Y[:, 0])

@@ -12,7 +12,10 @@ from fastsvgp.kernels.common.quadrature_rules import rule
 from fastsvgp.likelihoods.two_functions.negative_binomial import _log_rising
 from fastsvgp.records import Marginals
 
-GAUSSIAN, COUNTS = fs.HeteroskedasticGaussian(), fs.HeteroskedasticNegativeBinomial()
+GAUSSIAN, COUNTS = (
+    fs.likelihoods.HeteroskedasticGaussian(),
+    fs.likelihoods.HeteroskedasticNegativeBinomial(),
+)
 
 
 def gaussian_log_density(y, f, h):
@@ -174,11 +177,11 @@ def test_quantiles_of_counts_are_the_smallest_that_reach_the_level(rng):
     assert (COUNTS.predict_cdf(np.full(12, -1.0), f) == 0).all()
 
 
-@fs.record
-class VaryingWeibull(fs.TwoLatents):
+@fs.records.record
+class VaryingWeibull(fs.likelihoods.TwoLatents):
     """Positive y with scale exp(f) and shape exp(h): all of it has plain formulas."""
 
-    num_nodes: int = fs.static(default=20)
+    num_nodes: int = fs.records.static(default=20)
 
     def log_density(self, Y, f, h):
         k, t = np.exp(h), np.log(Y) - f
@@ -216,9 +219,9 @@ def test_quantiles_of_the_base_invert_the_distribution_function(rng):
 
 
 def test_what_a_subclass_lacks_is_named():
-    @fs.record
-    class WithScale(fs.TwoLatents):
-        scale: float = fs.leaf("positive", default=1.0)
+    @fs.records.record
+    class WithScale(fs.likelihoods.TwoLatents):
+        scale: float = fs.records.leaf("positive", default=1.0)
 
     with pytest.raises(TypeError, match="WithScale: `scale` is a parameter, and .*TwoLatents has"):
         WithScale().check_settings()
@@ -226,7 +229,7 @@ def test_what_a_subclass_lacks_is_named():
     with pytest.raises(TypeError, match="a WithScale likelihood has no distribution function"):
         WithScale().predict_cdf(np.zeros(3), f)
     with pytest.raises(ValueError, match="`num_nodes` must be a whole number of at least 1"):
-        fs.HeteroskedasticNegativeBinomial(num_nodes=0).check_settings()
+        fs.likelihoods.HeteroskedasticNegativeBinomial(num_nodes=0).check_settings()
     for bad in (-1.0, 0.5, np.inf):
         with pytest.raises(ValueError, match="Negative binomial targets are whole numbers"):
             COUNTS.check_targets(np.array([1.0, bad]))

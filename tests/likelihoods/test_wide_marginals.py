@@ -66,11 +66,11 @@ CASES = {
         (fs.BernoulliProbit, "error with 20 nodes", 1),
     ),
     "logit": (
-        fs.BernoulliLogit(),
+        fs.likelihoods.BernoulliLogit(),
         lambda y, f: log_expit((2 * y - 1) * f),
         (0, 1),
         np.atleast_1d,
-        (fs.BernoulliLogit, "error with 20 nodes", 1),
+        (fs.likelihoods.BernoulliLogit, "error with 20 nodes", 1),
     ),
     "student_t": (
         fs.StudentT(0.5, df=4.0),
@@ -80,47 +80,47 @@ CASES = {
         (fs.StudentT, "error with 20 nodes", 2.5),
     ),
     "negative_binomial": (
-        fs.NegativeBinomial(1.5),
+        fs.likelihoods.NegativeBinomial(1.5),
         negative_binomial,
         (3.0,),
         np.atleast_1d,
-        (fs.NegativeBinomial, "error with 20 nodes", 4.5),
+        (fs.likelihoods.NegativeBinomial, "error with 20 nodes", 4.5),
     ),
     "binomial": (
-        fs.Binomial(),
+        fs.likelihoods.Binomial(),
         binomial,
         (0.0, 2.0),
         lambda y: two_columns(y, 5),
-        (fs.BernoulliLogit, "error with 20 nodes", 5),
+        (fs.likelihoods.BernoulliLogit, "error with 20 nodes", 5),
     ),
     "censored": (
-        fs.Censored(1.0),
+        fs.likelihoods.Censored(1.0),
         lambda y, f: log_ndtr(f - y),
         (0.4,),
         lambda y: two_columns(y, 1),
         (fs.BernoulliProbit, "error with 20 nodes", 1),
     ),
     "ordinal": (
-        fs.Ordinal(-0.5, np.array([1.0, 4.0])),
+        fs.likelihoods.Ordinal(-0.5, np.array([1.0, 4.0])),
         between,
         (0, 1, 2, 3),
         np.atleast_1d,
-        (fs.Ordinal, "error with 20 nodes", 1),
+        (fs.likelihoods.Ordinal, "error with 20 nodes", 1),
     ),
     "beta": (
-        fs.Beta(20.0),
+        fs.likelihoods.Beta(20.0),
         beta,
         (0.05, 0.5),
         np.atleast_1d,
-        (fs.Beta, "error with 20 nodes", 20),
+        (fs.likelihoods.Beta, "error with 20 nodes", 20),
     ),
     **{
         f"zeros, {p}": (
-            fs.ZeroInflatedPoisson(float(p)),
+            fs.likelihoods.ZeroInflatedPoisson(float(p)),
             zero_inflated(float(p)),
             (0.0,),
             np.atleast_1d,
-            (fs.ZeroInflatedPoisson, f"20 nodes, probability {p}", 1),
+            (fs.likelihoods.ZeroInflatedPoisson, f"20 nodes, probability {p}", 1),
         )
         for p in ("0.3", "0.01", "1e-8")
     },
@@ -274,7 +274,7 @@ def test_gradients_are_those_of_the_value(name, rng):
         (f_bar.var, d[1] * f.var, nine_point(lambda s: value(f.mean, f.var * (1 + s * d[1])))),
     ):
         np.testing.assert_allclose((bar * move).sum(), forward, rtol=1e-7, atol=1e-6)
-    for path, _, leaf in fs.leaves(likelihood):
+    for path, _, leaf in fs.records.leaves(likelihood):
         move = 0.1 * np.asarray(leaf)
 
         def moved(s, path=path, leaf=leaf, move=move):
@@ -313,7 +313,7 @@ def test_float32_and_outputs(name, rng):
 def test_edges_near_and_far_from_each_other(first, gap):
     """Both features of a label are resolved, wherever they are."""
     edges = np.array([-np.inf, first, first + gap, np.inf])
-    likelihood = fs.Ordinal(first, np.array([gap]))
+    likelihood = fs.likelihoods.Ordinal(first, np.array([gap]))
     for mean in first + np.array([-20.0, 0.0, 0.5 * gap, gap, gap + 30]):
         truth = exact(lambda y, f: between(y, f, edges), 1, mean, 30.0)
         f = Marginals(np.array([mean]), np.array([30.0]))
@@ -334,8 +334,8 @@ def exact_of_two(likelihood, y, mean, var):
 
 
 def test_errors_of_two_functions():
-    likelihood = fs.HeteroskedasticNegativeBinomial()
-    claims = stated(fs.HeteroskedasticNegativeBinomial, "error with 20 nodes")
+    likelihood = fs.likelihoods.HeteroskedasticNegativeBinomial()
+    claims = stated(fs.likelihoods.HeteroskedasticNegativeBinomial, "error with 20 nodes")
     for var, claim in zip(VARIANCES, claims, strict=True):
         worst = 0.0
         for y in (0.0, 3.0, 20.0):
@@ -348,7 +348,9 @@ def test_errors_of_two_functions():
 
 
 def test_errors_of_robust_max(rng):
-    for ratio, claim in zip((1, 10, 100), stated(fs.RobustMax, "error with 20 nodes"), strict=True):
+    for ratio, claim in zip(
+        (1, 10, 100), stated(fs.likelihoods.RobustMax, "error with 20 nodes"), strict=True
+    ):
         worst = 0.0
         for C in (2, 3, 10):
             for case in range(20):
@@ -356,7 +358,9 @@ def test_errors_of_robust_max(rng):
                 var[0] = ratio
                 mean = np.sqrt(ratio) * rng.standard_normal(C) * (0.3 if case % 4 < 2 else 1.0)
                 f = Marginals(mean[:, None], var[:, None])
-                p = fs.RobustMax(num_classes=C).expected_log_prob(np.array([label]), f, need=False)
+                p = fs.likelihoods.RobustMax(num_classes=C).expected_log_prob(
+                    np.array([label]), f, need=False
+                )
                 low, high = np.log(1e-3 / (C - 1)), np.log1p(-1e-3)
 
                 def others(y, f, mean=mean, var=var, label=label):

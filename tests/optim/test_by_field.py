@@ -9,7 +9,7 @@ from support.own_optimiser import SignAscent
 
 import fastsvgp as fs
 from fastsvgp.optim.base import MEANT, check_offered
-from fastsvgp.optim.by_field import by_field
+from fastsvgp.optim.fields import by_field
 from fastsvgp.optim.schedules import plateau
 from fastsvgp.records import leaf, leaves, record, replace
 from fastsvgp.records.persistence import load, save
@@ -198,8 +198,8 @@ def test_bad_arguments_of_by_field_are_rejected():
         ("adam", "fs.adam(0.01)"),
         ("Adam", "fs.adam(0.01)"),
         ("fs.sgd(0.1)", "fs.sgd(0.01)"),
-        ("adagrd", "fs.adagrad(0.01)"),
-        ("by-field", "fs.by_field(fs.adam(0.01), "),
+        ("adagrd", "fs.optim.adagrad(0.01)"),
+        ("by-field", "fs.optim.by_field(fs.adam(0.01), "),
     ):
         with pytest.raises(
             TypeError, match=r"by_field: `rest` must be an optimiser: " + re.escape(first)
@@ -208,7 +208,8 @@ def test_bad_arguments_of_by_field_are_rejected():
     for line in MEANT.values():
         check_offered("rest", eval(line, {"fs": fs}))
     with pytest.raises(
-        TypeError, match=r"fs.adagrad\(0.01\) or fs.by_field\(...\); got the text 'l-bfgs'"
+        TypeError,
+        match=r"fs.optim.adagrad\(0.01\) or fs.optim.by_field\(...\); got the text 'l-bfgs'",
     ):
         by_field("l-bfgs", {})
     with pytest.raises(TypeError, match=r"got <class '\S*SignAscent'>, a class: make an instance"):
@@ -231,9 +232,9 @@ def test_bad_arguments_of_by_field_are_rejected():
 
 def test_gentle_inducing_has_the_settings_of_the_paper(rng):
     M = 3
-    posterior = fs.Relaxed(np.zeros(M), np.full(M, 0.1), np.eye(M))
+    posterior = fs.posteriors.Relaxed(np.zeros(M), np.full(M, 0.1), np.eye(M))
     model = fs.SVGP(fs.RBF(1.0, 1.0), rng.standard_normal((M, 2)), posterior, fs.Gaussian(0.1))
-    optimiser = fs.gentle_inducing()
+    optimiser = fs.optim.slow_inducing()
     state = optimiser.init(model)
     assert "inducing" not in optimiser.moving(model, state) and "inducing" in optimiser.paths(model)
     own, rest = optimiser.parts
@@ -245,4 +246,4 @@ def test_gentle_inducing_has_the_settings_of_the_paper(rng):
     )
     assert optimiser.step_size_at(state) == 5e-3 and rest.optimiser.beta1 == 0.9
     assert own.optimiser.step_size == plateau(1e-3, 0.95, 100)
-    assert fs.gentle_inducing(fs.sgd(0.1), after=0).step_size_at(state) == 0.1
+    assert fs.optim.slow_inducing(fs.sgd(0.1), after=0).step_size_at(state) == 0.1

@@ -24,7 +24,7 @@ def values(tree):
     """
     found = (
         (path, kind, np.asarray(value))
-        for path, kind, value in fs.leaves(tree)
+        for path, kind, value in fs.records.leaves(tree)
         if value is not None
     )
     lower = {
@@ -78,7 +78,7 @@ def test_every_part_of_the_package_is_in_some_model(rng):
 def test_leaves_below_a_record_and_in_fields_that_may_hold_one(rng):
     found = {
         path: kind
-        for path, kind, _ in fs.leaves(svgp(rng, inducing=anchors(rng)))
+        for path, kind, _ in fs.records.leaves(svgp(rng, inducing=anchors(rng)))
         if path.startswith("inducing")
     }
     assert found == {
@@ -94,7 +94,7 @@ def test_leaves_below_a_record_and_in_fields_that_may_hold_one(rng):
     for name in ("list", "tuple"):
         found = [
             entry
-            for entry in fs.leaves(svgp(rng, inducing=INDUCING[name](rng)))
+            for entry in fs.records.leaves(svgp(rng, inducing=INDUCING[name](rng)))
             if entry[0].startswith("inducing")
         ]
         assert [entry[:2] for entry in found] == [("inducing", "real")]
@@ -104,7 +104,9 @@ def test_leaves_below_a_record_and_in_fields_that_may_hold_one(rng):
 @looped("dtype", [np.float32, np.float64])
 def test_the_flat_vector_moves_every_leaf(rng, name, dtype):
     model = MODELS[name](rng)
-    model = fs.tree_map(lambda v: v.astype(dtype) if isinstance(v, np.ndarray) else v, model)
+    model = fs.records.tree_map(
+        lambda v: v.astype(dtype) if isinstance(v, np.ndarray) else v, model
+    )
     vector, unravel = fs.ravel(model)
     assert vector.size == sum(value.size for _, value in values(model).values())
     moved = unravel(vector + 1e-3)
@@ -120,7 +122,9 @@ def test_the_flat_vector_moves_every_leaf(rng, name, dtype):
 def test_a_step_of_an_optimiser_moves_every_leaf(rng, name):
     model = MODELS[name](rng)
     for optimiser in (fs.adam(1e-3), fs.sgd(1e-3)):
-        moved, _ = optimiser.step(model, fs.tree_map(np.ones_like, model), optimiser.init(model))
+        moved, _ = optimiser.step(
+            model, fs.records.tree_map(np.ones_like, model), optimiser.init(model)
+        )
         assert_all(np.less, model, moved)
         assert settings(moved) == settings(model)
 
@@ -132,15 +136,17 @@ def test_files_and_maps_keep_every_leaf(rng, name, tmp_path):
     loaded = fs.load(tmp_path / "model.npz")
     for same in (
         loaded,
-        fs.tree_map(lambda v: v, model),
-        fs.tree_map(lambda v, w: w, model, loaded),
+        fs.records.tree_map(lambda v: v, model),
+        fs.records.tree_map(lambda v, w: w, model, loaded),
     ):
         assert_all(np.equal, model, same)
         assert settings(same) == settings(model)
-    assert_all(lambda a, b: a + 1 == b, model, fs.tree_map(lambda v: np.asarray(v) + 1, model))
-    for path, _, value in fs.leaves(model):
+    assert_all(
+        lambda a, b: a + 1 == b, model, fs.records.tree_map(lambda v: np.asarray(v) + 1, model)
+    )
+    for path, _, value in fs.records.leaves(model):
         if isinstance(value, (float, np.ndarray, np.generic)):
-            assert type({p: v for p, _, v in fs.leaves(loaded)}[path]) is type(value), path
+            assert type({p: v for p, _, v in fs.records.leaves(loaded)}[path]) is type(value), path
 
 
 @each_model
@@ -171,14 +177,14 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(rng, name):
 @each_model
 def test_fixed_leaves_stay_the_objects_that_they_are(rng, name):
     model = MODELS[name](rng)
-    before = {path: value for path, _, value in fs.leaves(model) if value is not None}
+    before = {path: value for path, _, value in fs.records.leaves(model) if value is not None}
     root = next(
         name for name in ("latents", "inducing", "sites", "basis", "layers") if hasattr(model, name)
     )
     for fixed in (root, *(path for path in before if path.startswith(f"{root}."))):
         vector, unravel = fs.ravel(model, fixed=fixed)
         held = [path for path in before if path == fixed or path.startswith(fixed + ".")]
-        after = {path: value for path, _, value in fs.leaves(unravel(vector + 1e-3))}
+        after = {path: value for path, _, value in fs.records.leaves(unravel(vector + 1e-3))}
         assert held and unravel.paths == tuple(path for path in before if path not in held)
         assert all(after[path] is before[path] for path in held)
         assert all(
@@ -187,7 +193,7 @@ def test_fixed_leaves_stay_the_objects_that_they_are(rng, name):
 
 
 def test_names_below_a_record_in_the_place_of_inducing_inputs(rng):
-    model = svgp(rng, inducing=anchors(rng), mean=fs.ConstantMean(0.5))
+    model = svgp(rng, inducing=anchors(rng), mean=fs.means.ConstantMean(0.5))
     grad = restricted(model, check.names(("inducing.place", "covariance"), model))
     assert list(values(grad)) == [
         "covariance.variance",
@@ -205,8 +211,10 @@ def test_names_below_a_record_in_the_place_of_inducing_inputs(rng):
     vector, unravel = fs.ravel(model, fixed=("posterior", "mean"))
     with pytest.raises(ValueError, match="field 'inducing.spread' is free here, but None came"):
         unravel.pullback(vector, restricted(model, ("covariance", "likelihood", "inducing.place")))
-    optimiser = fs.by_field(fs.sgd(0.0625), {"inducing.place": fs.sgd(0.25)})
-    moved, _ = optimiser.step(model, fs.tree_map(np.ones_like, model), optimiser.init(model))
+    optimiser = fs.optim.by_field(fs.sgd(0.0625), {"inducing.place": fs.sgd(0.25)})
+    moved, _ = optimiser.step(
+        model, fs.records.tree_map(np.ones_like, model), optimiser.init(model)
+    )
     np.testing.assert_allclose(moved.inducing.place - model.inducing.place, 0.25)
     np.testing.assert_allclose(
         moved.inducing.parts[0].amount - model.inducing.parts[0].amount, 0.0625
@@ -226,8 +234,8 @@ def test_what_is_none_is_missed_but_where_that_is_the_default(rng):
     for name in ("covariance", "inducing", "posterior", "likelihood"):
         without = fs.replace(model, **{name: None})
         assert list(missing(without)) == [name]
-        assert (name, "real", None) in list(fs.leaves(without))
-    assert [path for path, _, _ in fs.leaves(model)] == list(values(model))
+        assert (name, "real", None) in list(fs.records.leaves(without))
+    assert [path for path, _, _ in fs.records.leaves(model)] == list(values(model))
     below = fs.replace(model, inducing=Offset(None))
     assert list(missing(below)) == ["inducing.amount"]
     X, Y = np.zeros((2, D)), np.zeros(2)
@@ -245,20 +253,20 @@ def test_what_is_none_is_missed_but_where_that_is_the_default(rng):
 
 
 def test_a_number_between_0_and_1_moves_by_its_log_odds(rng):
-    model = svgp(rng, likelihood=fs.ZeroInflatedPoisson(0.3))
+    model = svgp(rng, likelihood=fs.likelihoods.ZeroInflatedPoisson(0.3))
     vector, unravel = fs.ravel(model)
     at = unravel.slices["likelihood.probability"]
     np.testing.assert_allclose(vector[at], np.log(0.3 / 0.7), rtol=1e-14)
-    grad = fs.tree_map(np.ones_like, model)
+    grad = fs.records.tree_map(np.ones_like, model)
     np.testing.assert_allclose(unravel.pullback(vector, grad)[at], 0.3 * 0.7, rtol=1e-14)
     for end in (-1e3, 1e3):
         vector[at] = end
         moved = unravel(vector).likelihood.probability
         assert 0 < moved < 1 and abs(moved - (end > 0)) < 1e-15
     for wrong in (0.0, 1.0, 1.2, np.nan):
-        bad = fs.replace(model, likelihood=fs.ZeroInflatedPoisson(wrong))
+        bad = fs.replace(model, likelihood=fs.likelihoods.ZeroInflatedPoisson(wrong))
         with pytest.raises(ValueError, match="'likelihood.probability' must lie between 0 and 1"):
             fs.ravel(bad)
-    steps = fs.adagrad(0.1)
+    steps = fs.optim.adagrad(0.1)
     with pytest.raises(TypeError, match="no steps for field 'likelihood.probability'"):
         steps.step(model, grad, steps.init(model))

@@ -19,20 +19,22 @@ def svgp(rng, posterior="whitened", M=5, outputs=(), dtype=np.float64):
     if outputs:
         Y = np.stack([Y + p for p in range(outputs[0])], axis=1)
     model = fs.SVGP(
-        covariance=fs.Sum(
+        covariance=fs.covariances.Sum(
             (
                 fs.Matern32(0.8, np.array([0.6, 1.2], dtype)),
-                fs.Product((fs.Linear(0.5), fs.RBF(1.1, 0.9))),
+                fs.covariances.Product((fs.Linear(0.5), fs.RBF(1.1, 0.9))),
             )
         ),
         inducing=X[:M] + dtype(0.1),
         posterior=None,
         likelihood=fs.StudentT(scale=0.3, df=4),
-        mean=fs.LinearMean(np.array([0.3, -0.2], dtype), 0.1),
+        mean=fs.means.LinearMean(np.array([0.3, -0.2], dtype), 0.1),
     )
     model, random = in_model(rng, posterior, model, outputs, jitter=1e-3)
     return (
-        fs.replace(model, posterior=fs.tree_map(lambda a: a.astype(dtype), model.posterior)),
+        fs.replace(
+            model, posterior=fs.records.tree_map(lambda a: a.astype(dtype), model.posterior)
+        ),
         X,
         Y,
         random,
@@ -46,9 +48,11 @@ def svgp(rng, posterior="whitened", M=5, outputs=(), dtype=np.float64):
 def test_unravel_inverts_pack_and_every_leaf_moves(rng, posterior, outputs, transform, dtype):
     model = svgp(rng, posterior, outputs=outputs, dtype=dtype)[0]
     vector, unravel = fs.ravel(model, transform=transform)
-    assert set(unravel.slices) == {path for path, _, _ in fs.leaves(model)}
-    there, moved = (list(fs.leaves(unravel(v))) for v in (vector, vector + 0.1))
-    for (path, kind, a), (_, _, b), (_, _, c) in zip(fs.leaves(model), there, moved, strict=True):
+    assert set(unravel.slices) == {path for path, _, _ in fs.records.leaves(model)}
+    there, moved = (list(fs.records.leaves(unravel(v))) for v in (vector, vector + 0.1))
+    for (path, kind, a), (_, _, b), (_, _, c) in zip(
+        fs.records.leaves(model), there, moved, strict=True
+    ):
         lower = kind in ("tril", "symmetric")
         a, b, c = (np.tril(x) if lower else np.asarray(x) for x in (a, b, c))
         np.testing.assert_allclose(
@@ -69,7 +73,7 @@ def assert_pulled_back(vector, unravel, grad, rng):
     """
     vector_bar, bars, h = (
         unravel.pullback(vector, grad),
-        {path: bar for path, _, bar in fs.leaves(grad)},
+        {path: bar for path, _, bar in fs.records.leaves(grad)},
         1e-3,
     )
     for path, at in unravel.slices.items():
@@ -78,7 +82,7 @@ def assert_pulled_back(vector, unravel, grad, rng):
 
         def moved(s, path=path, d=d):
             return np.vdot(
-                bars[path], {p: v for p, _, v in fs.leaves(unravel(vector + s * d))}[path]
+                bars[path], {p: v for p, _, v in fs.records.leaves(unravel(vector + s * d))}[path]
             )
 
         rounding = (
@@ -94,7 +98,9 @@ def assert_pulled_back(vector, unravel, grad, rng):
 def test_pullback_of_a_model_by_differences(rng, posterior, outputs, transform):
     model, X, Y, random = svgp(rng, posterior, outputs=outputs)
     if outputs:
-        model = fs.replace(model, mean=fs.LinearMean(rng.standard_normal((2, 2)), np.zeros(2)))
+        model = fs.replace(
+            model, mean=fs.means.LinearMean(rng.standard_normal((2, 2)), np.zeros(2))
+        )
     vector, unravel = fs.ravel(model, transform=transform)
     assert_pulled_back(
         vector, unravel, fs.elbo_and_grad(unravel(vector), X, Y, num_data=40, **random)[1], rng
@@ -106,7 +112,7 @@ def test_only_free_fields_are_differentiated(rng, posterior):
     model, X, Y, random = svgp(rng, posterior)
     vector, unravel = fs.ravel(model, fixed=("inducing", of_means(model.posterior)))
     value, grad = fs.elbo_and_grad(model, X, Y, wrt=unravel.paths, **random)
-    assert grad.inducing is None and next(fs.leaves(grad.posterior))[2] is None
+    assert grad.inducing is None and next(fs.records.leaves(grad.posterior))[2] is None
     _, full = fs.elbo_and_grad(model, X, Y, **random)
     np.testing.assert_allclose(
         unravel.pullback(vector, grad), unravel.pullback(vector, full), rtol=1e-10, atol=1e-10

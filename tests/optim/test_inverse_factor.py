@@ -7,7 +7,8 @@ import pytest
 from oracles import inverse_factor as oracle
 
 import fastsvgp as fs
-from fastsvgp import kernels, schedules
+from fastsvgp import kernels
+from fastsvgp.optim import schedules
 from fastsvgp.optim.inverse.factor import inverse_factor
 from fastsvgp.optim.inverse.iteration import CERTIFICATE
 
@@ -47,13 +48,13 @@ def with_diagonal_for(Z, cond):
 @pytest.mark.parametrize("g", [0.3, 1.0])
 def test_step_is_the_update_of_the_paper(rng, M, g):
     A, L = with_condition(rng, M, 10.0), np.tril(rng.standard_normal((M, M)) / M + np.eye(M))
-    stepped = fs.newton_schulz_step(A, L, g)
+    stepped = fs.optim.newton_schulz_step(A, L, g)
     np.testing.assert_allclose(stepped, oracle.step(A, L, g), rtol=0, atol=1e-13)
     hidden = L + np.triu(np.full((M, M), np.nan), 1)
     np.testing.assert_array_equal(
-        fs.newton_schulz_step(np.stack([A, A]), hidden, g), [stepped, stepped]
+        fs.optim.newton_schulz_step(np.stack([A, A]), hidden, g), [stepped, stepped]
     )
-    assert fs.newton_schulz_step(A.astype("f"), L.astype("f"), g).dtype == np.float32
+    assert fs.optim.newton_schulz_step(A.astype("f"), L.astype("f"), g).dtype == np.float32
 
 
 def test_step_and_loop_against_the_authors_program():
@@ -62,16 +63,16 @@ def test_step_and_loop_against_the_authors_program():
     data = np.load(VECTORS)
     A, L = data["out.K_tilde"], data["in.T_sqrt"]
     np.testing.assert_allclose(
-        fs.newton_schulz_step(A, L, 1.0), data["out.T_sqrt_g1"], rtol=0, atol=1e-10
+        fs.optim.newton_schulz_step(A, L, 1.0), data["out.T_sqrt_g1"], rtol=0, atol=1e-10
     )
     np.testing.assert_allclose(
-        fs.newton_schulz_step(A, L, 0.3), data["out.T_sqrt_g03"], rtol=0, atol=1e-10
+        fs.optim.newton_schulz_step(A, L, 0.3), data["out.T_sqrt_g03"], rtol=0, atol=1e-10
     )
     assert oracle.residual(A, L) == pytest.approx(float(data["out.criterion_frobenius"]), rel=1e-9)
     for name in ("loglinear5", "loglinear12"):
         walked = L
         for g in data[f"out.gammas_{name}"]:
-            walked = fs.newton_schulz_step(A, walked, g)
+            walked = fs.optim.newton_schulz_step(A, walked, g)
         np.testing.assert_allclose(walked, data[f"out.T_sqrt_{name}"], rtol=0, atol=1e-10)
     ramp = schedules.log_linear(1e-5, 1.0, 10)
     np.testing.assert_allclose(
@@ -334,7 +335,7 @@ def test_number_of_steps_is_a_limit():
 
 
 @pytest.mark.parametrize(
-    "call", [lambda A, L: fs.newton_schulz_step(A, L, 1.0), lambda A, L: inverse_factor(A, L)]
+    "call", [lambda A, L: fs.optim.newton_schulz_step(A, L, 1.0), lambda A, L: inverse_factor(A, L)]
 )
 def test_bad_arguments_of_inverse_factor_are_rejected(call):
     A, L = np.eye(3), np.eye(3)
@@ -359,7 +360,7 @@ def test_bad_settings_of_inverse_factor_are_rejected():
     A = np.eye(3)
     for size in (0.0, -1.0, np.nan):
         with pytest.raises(ValueError, match="step_size"):
-            fs.newton_schulz_step(A, A, size)
+            fs.optim.newton_schulz_step(A, A, size)
     with pytest.raises(ValueError, match="`tolerance` is 1e-09, less than float32 can reach"):
         inverse_factor(A.astype("f"), tolerance=1e-9)
     with pytest.raises(ValueError, match="max_steps"):

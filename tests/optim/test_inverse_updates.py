@@ -15,18 +15,18 @@ def problem(rng, kind, dtype=np.float64, likelihood=None):
     Y = np.sin(X.sum(axis=1))
     start = np.eye(M, dtype=dtype)
     if kind == "Relaxed":
-        posterior = fs.Relaxed(
+        posterior = fs.posteriors.Relaxed(
             np.zeros(M, dtype), rng.uniform(0.01, 0.1, M).astype(dtype), 1e-3 * start
         )
     else:
-        posterior = fs.InverseFreeWhitened(np.zeros(M, dtype), 0.5 * start, 1e-3 * start)
+        posterior = fs.posteriors.InverseFreeWhitened(np.zeros(M, dtype), 0.5 * start, 1e-3 * start)
     return fs.SVGP(fs.RBF(1.2, 0.9), Z, posterior, likelihood or fs.Gaussian(0.1)), X, Y
 
 
 def target(model, jitter):
     """Return (factor, matrix that it should invert)."""
     A = model.covariance.matrix(model.inducing) + jitter * np.eye(M)
-    if isinstance(model.posterior, fs.Relaxed):
+    if isinstance(model.posterior, fs.posteriors.Relaxed):
         return model.posterior.inverse_tril, A + np.diag(model.posterior.variance)
     return model.posterior.inverse_root, A
 
@@ -35,14 +35,16 @@ def target(model, jitter):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_refresh_fits_the_factor_and_moves_nothing_else(rng, kind, dtype):
     model, X, Y = problem(rng, kind, dtype)
-    fresh, info = fs.refresh_inverse(model, jitter=1e-3)
+    fresh, info = fs.optim.update_inverse_factor(model, jitter=1e-3)
     L, A = target(fresh, 1e-3)
     assert info.converged and L.dtype == dtype
     assert oracle.residual(A.astype(float), L.astype(float)) < 1.1e-3
-    for (path, _, a), (_, _, b) in zip(fs.leaves(model), fs.leaves(fresh), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(model), fs.records.leaves(fresh), strict=True
+    ):
         if "inverse" not in path:
             np.testing.assert_array_equal(np.asarray(a, dtype), np.asarray(b, dtype), err_msg=path)
-    again, info = fs.refresh_inverse(fresh, jitter=1e-3)
+    again, info = fs.optim.update_inverse_factor(fresh, jitter=1e-3)
     assert info.steps == 0
     np.testing.assert_array_equal(target(again, 1e-3)[0], L)
     assert np.isfinite(fs.elbo(fresh, X, Y.astype(dtype), jitter=1e-3))
@@ -52,10 +54,10 @@ def test_refresh_fits_the_factor_and_moves_nothing_else(rng, kind, dtype):
 def test_refresh_from_a_start_that_is_far_too_small(rng, kind):
     """A variance of 1e-8 needs a factor ten million times the start."""
     model, _, _ = problem(rng, kind)
-    model = fs.replace_at(model, "covariance.variance", 1e-8)
+    model = fs.records.replace_at(model, "covariance.variance", 1e-8)
     if kind == "Relaxed":
-        model = fs.replace_at(model, "posterior.variance", np.full(M, 1e-9))
-    fresh, info = fs.refresh_inverse(model, jitter=1e-10)
+        model = fs.records.replace_at(model, "posterior.variance", np.full(M, 1e-9))
+    fresh, info = fs.optim.update_inverse_factor(model, jitter=1e-10)
     L, A = target(fresh, 1e-10)
     assert info.converged and info.steps > 0 and oracle.residual(A, L) <= 1e-3
 
@@ -64,7 +66,7 @@ def test_refresh_from_a_start_that_is_far_too_small(rng, kind):
 def test_nats_limit_the_cost_of_the_variances(rng, kind):
     model, X, _ = problem(rng, kind)
     jitter, nats = 0.02, 0.03
-    fresh, info = fs.inverse_updates(nats=nats).refreshed(model, jitter, X, num_data=3 * N)
+    fresh, info = fs.optim.inverse_updates(nats=nats).refreshed(model, jitter, X, num_data=3 * N)
     L, A = target(fresh, jitter)
     Kuf = model.covariance.matrix(model.inducing, X)
     smallest = jitter + (model.posterior.variance.min() if kind == "Relaxed" else 0)
@@ -78,47 +80,51 @@ def test_nats_limit_the_cost_of_the_variances(rng, kind):
 def test_steps_are_limited_and_scheduled(rng):
     model, _, _ = problem(rng, "Relaxed")
     # near enough to be stepped from as it is
-    model = fs.replace_at(model, "posterior.inverse_tril", 0.7 * np.eye(M))
-    one, info = fs.inverse_updates(1e-9, step_size=1.0, max_steps=1).refreshed(model, 0.0)
+    model = fs.records.replace_at(model, "posterior.inverse_tril", 0.7 * np.eye(M))
+    one, info = fs.optim.inverse_updates(1e-9, step_size=1.0, max_steps=1).refreshed(model, 0.0)
     assert info.steps == 1 and info.reason == "steps"
     L, A = target(model, 0.0)
-    np.testing.assert_array_equal(one.posterior.inverse_tril, fs.newton_schulz_step(A, L, 1.0))
-    _, info = fs.inverse_updates(1e-6, step_size=fs.schedules.log_linear(1e-5, 1.0, 10)).refreshed(
-        model, 0.0
+    np.testing.assert_array_equal(
+        one.posterior.inverse_tril, fs.optim.newton_schulz_step(A, L, 1.0)
     )
+    _, info = fs.optim.inverse_updates(
+        1e-6, step_size=fs.optim.schedules.log_linear(1e-5, 1.0, 10)
+    ).refreshed(model, 0.0)
     assert info.converged and info.steps > 10  # slow, but it arrives
 
 
 def test_bad_arguments_of_inverse_updates_are_rejected(rng):
     with pytest.raises(ValueError, match="either `tolerance` or `nats`"):
-        fs.inverse_updates(1e-3, nats=1.0)
+        fs.optim.inverse_updates(1e-3, nats=1.0)
     for name in ("tolerance", "nats"):
         with pytest.raises(ValueError, match=f"`{name}` must be positive"):
-            fs.inverse_updates(**{name: 0.0})
+            fs.optim.inverse_updates(**{name: 0.0})
     with pytest.raises(ValueError, match="`max_steps` must be a whole number"):
-        fs.inverse_updates(max_steps=-1)
+        fs.optim.inverse_updates(max_steps=-1)
     with pytest.raises(ValueError, match="step_size"):
-        fs.inverse_updates(step_size=-1.0)
+        fs.optim.inverse_updates(step_size=-1.0)
     for direction in ("best", None, "Likelihood", np.ones(2)):
         with pytest.raises(
             ValueError,
             match="inverse_updates: `direction` must be one of 'exact', 'likelihood', got",
         ):
-            fs.inverse_updates(direction=direction)
+            fs.optim.inverse_updates(direction=direction)
     model, _, _ = problem(rng, "Relaxed")
     with pytest.raises(ValueError, match="kind Whitened holds no factor of an inverse"):
-        fs.refresh_inverse(fs.replace(model, posterior=fs.Whitened(np.zeros(M), np.eye(M))))
+        fs.optim.update_inverse_factor(
+            fs.replace(model, posterior=fs.Whitened(np.zeros(M), np.eye(M)))
+        )
     with pytest.raises(ValueError, match="`nats` needs.*likelihood is StudentT; give `tolerance`"):
-        fs.inverse_updates(nats=0.1).check_model(
+        fs.optim.inverse_updates(nats=0.1).check_model(
             fs.replace(model, likelihood=fs.StudentT(0.1, df=4.0))
         )
 
 
 def test_directions_that_the_posterior_lacks_are_rejected(rng):
-    updates = fs.inverse_updates(direction="likelihood")
+    updates = fs.optim.inverse_updates(direction="likelihood")
     updates.check_model(problem(rng, "Relaxed")[0])
     model, X, Y = problem(rng, "InverseFreeWhitened")
-    fs.inverse_updates(direction="exact").check_model(model)
+    fs.optim.inverse_updates(direction="exact").check_model(model)
     message = (
         "inverse_updates: a InverseFreeWhitened posterior has no direction 'likelihood'; leave"
         " `direction` out"

@@ -17,7 +17,7 @@ def model(rng, cls, likelihood, M=6):
         rng.standard_normal((M, 2)),
         q,
         likelihood,
-        fs.ConstantMean(0.3),
+        fs.means.ConstantMean(0.3),
     )
 
 
@@ -46,7 +46,7 @@ def test_gaussian_step_of_size_one_is_the_optimum(rng, cls):
 
 
 @POSTERIORS
-@pytest.mark.parametrize("likelihood", [fs.BernoulliLogit(), fs.Poisson()])
+@pytest.mark.parametrize("likelihood", [fs.likelihoods.BernoulliLogit(), fs.Poisson()])
 def test_repeated_steps_climb_to_a_stationary_point(rng, cls, likelihood):
     X = rng.standard_normal((60, 2))
     Y = (X[:, 0] > 0).astype(float)
@@ -100,7 +100,7 @@ def test_minibatch_step_scales_the_data_term(rng):
 def test_a_bound_that_is_not_finite_is_named(rng):
     X = rng.standard_normal((10, 2))
     m = model(rng, fs.Whitened, fs.Poisson())
-    m = fs.replace_at(m, "mean.value", 2000.0)  # exp(2000) overflows
+    m = fs.records.replace_at(m, "mean.value", 2000.0)  # exp(2000) overflows
     with pytest.raises(ValueError, match="the bound is -inf at this posterior"):
         fs.natural_step(m, X, np.ones(10))
 
@@ -110,7 +110,7 @@ def test_monotone_steps_never_lower_the_bound(rng):
     X, Z = rng.uniform(-2, 2, (60, 1)), np.linspace(-2, 2, 6)[:, None]
     Y = rng.poisson(np.exp(3 + 1.5 * np.sin(2 * X[:, 0]))) * 1.0
     model = fs.SVGP(
-        fs.RBF(4.0, 0.7), Z, fs.at_prior(fs.Whitened, fs.RBF(4.0, 0.7), Z), fs.Poisson()
+        fs.RBF(4.0, 0.7), Z, fs.posteriors.at_prior(fs.Whitened, fs.RBF(4.0, 0.7), Z), fs.Poisson()
     )
     bare, info = fs.natural_step(model, X, Y, step_size=1.0)
     assert info.step_size == 1.0
@@ -127,11 +127,14 @@ def test_monotone_steps_never_lower_the_bound(rng):
 
 def test_monotone_steps_of_outputs_and_of_random_quantities(rng):
     X, Y = rng.uniform(-2, 2, (30, 1)), rng.standard_normal((30, 2))
-    pair = fs.InducingPair(X[:4].copy(), X[4:12].copy())
+    pair = fs.posteriors.InducingPair(X[:4].copy(), X[4:12].copy())
     covariance = fs.RBF(1.0, 0.7)
-    for q, options in ((fs.Whitened, {}), (fs.DecoupledWeights, {"sampled": 3, "rng": 0})):
-        inducing = pair if q is fs.DecoupledWeights else pair.Z
-        start = fs.at_prior(q, covariance, inducing, outputs=2)
+    for q, options in (
+        (fs.Whitened, {}),
+        (fs.posteriors.DecoupledWeights, {"sampled": 3, "rng": 0}),
+    ):
+        inducing = pair if q is fs.posteriors.DecoupledWeights else pair.Z
+        start = fs.posteriors.at_prior(q, covariance, inducing, outputs=2)
         model = fs.SVGP(covariance, inducing, start, fs.StudentT(0.3, df=4.0))
         stepped, info = fs.natural_step(
             model, X, Y, step_size=0.5, num_data=60, monotone=True, **options
@@ -139,7 +142,9 @@ def test_monotone_steps_of_outputs_and_of_random_quantities(rng):
         assert fs.elbo(stepped, X, Y, num_data=60, **options) >= info.value
         bare, same = fs.natural_step(model, X, Y, step_size=info.step_size, num_data=60, **options)
         assert same.value == info.value
-        for (_, _, one), (_, _, other) in zip(fs.leaves(stepped), fs.leaves(bare), strict=True):
+        for (_, _, one), (_, _, other) in zip(
+            fs.records.leaves(stepped), fs.records.leaves(bare), strict=True
+        ):
             np.testing.assert_array_equal(one, other)
 
 
@@ -148,7 +153,7 @@ def test_monotone_steps_of_outputs_and_of_random_quantities(rng):
 
 def both_ways(model, X, Y, wrt=None, monotone=False, **options):
     """Compare ``natural_step_and_grad`` with the two separate calls."""
-    found, info, value, grad = fs.natural_step_and_grad(
+    found, info, value, grad = fs.optim.natural_step_and_grad(
         model, X, Y, step_size=0.4, wrt=wrt, monotone=monotone, **options
     )
     stepped, same = fs.natural_step(model, X, Y, step_size=0.4, monotone=monotone, **options)
@@ -158,7 +163,9 @@ def both_ways(model, X, Y, wrt=None, monotone=False, **options):
     np.testing.assert_allclose([value, info.value], [expected, same.value], rtol=tolerance)
     assert info[1:] == same[1:]
     for ours, theirs in ((found, stepped), (grad, bars)):
-        for (path, _, a), (other, _, b) in zip(fs.leaves(ours), fs.leaves(theirs), strict=True):
+        for (path, _, a), (other, _, b) in zip(
+            fs.records.leaves(ours), fs.records.leaves(theirs), strict=True
+        ):
             assert path == other and (a is None) == (b is None)
             if a is not None:
                 np.testing.assert_allclose(
@@ -168,7 +175,9 @@ def both_ways(model, X, Y, wrt=None, monotone=False, **options):
 
 
 KINDS = pytest.mark.parametrize(
-    "kind", [fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites], ids=lambda c: c.__name__
+    "kind",
+    [fs.Whitened, fs.Marginal, fs.posteriors.AbsorbedDualSites, fs.posteriors.DualSites],
+    ids=lambda c: c.__name__,
 )
 
 
@@ -189,9 +198,9 @@ def test_step_and_gradient_are_those_of_two_calls(rng, kind, N, outputs, tune):
         rng.standard_normal((6, 2)),
         q,
         fs.Gaussian(0.3),
-        fs.ConstantMean(0.3),
+        fs.means.ConstantMean(0.3),
     )
-    start = fs.convert(start, kind, jitter=1e-4)
+    start = fs.posteriors.convert(start, kind, jitter=1e-4)
     both_ways(start, X, Y, num_data=100, jitter=1e-4)
     grad = both_ways(start, X, Y, ("covariance.variance", "posterior"), jitter=1e-4)
     assert (
@@ -213,38 +222,43 @@ def test_step_and_gradient_share_the_blocks(rng, monkeypatch, tune):
             name,
             lambda self, *a, _name=name, _whole=whole: calls.append(_name) or _whole(self, *a),
         )
-    together = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
+    together = fs.optim.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
     assert calls == ["Kuu", "Kuf"]
     # too many to be kept: one after the other
     tune(shared_block_numbers=2 * 20 * 6 - 1)
-    apart = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
+    apart = fs.optim.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
     assert calls == ["Kuu", "Kuf"] * 3
     np.testing.assert_allclose(together[3].inducing, apart[3].inducing, rtol=1e-9)
 
 
 def test_step_and_gradient_of_other_posteriors_and_options(rng):
     X, Y = rng.uniform(-2, 2, (30, 1)), rng.standard_normal((30, 2))
-    pair, covariance = fs.InducingPair(X[:4].copy(), X[4:12].copy()), fs.RBF(1.0, 0.7)
+    pair, covariance = fs.posteriors.InducingPair(X[:4].copy(), X[4:12].copy()), fs.RBF(1.0, 0.7)
     for q, options in (
-        (fs.WhitenedOrthogonal, {}),
-        (fs.Orthogonal, {}),
-        (fs.DecoupledWeights, {"sampled": 3, "rng": 0}),
+        (fs.posteriors.WhitenedOrthogonal, {}),
+        (fs.posteriors.Orthogonal, {}),
+        (fs.posteriors.DecoupledWeights, {"sampled": 3, "rng": 0}),
     ):
         start = fs.SVGP(
-            covariance, pair, fs.at_prior(q, covariance, pair, outputs=2), fs.StudentT(0.3, df=4.0)
+            covariance,
+            pair,
+            fs.posteriors.at_prior(q, covariance, pair, outputs=2),
+            fs.StudentT(0.3, df=4.0),
         )
         both_ways(start, X, Y, ("covariance", "inducing"), num_data=60, monotone=True, **options)
     m = model(rng, fs.Whitened, fs.StudentT(0.3, df=4.0))
-    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], m)
+    single = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], m)
     X = rng.standard_normal((40, 2))
     both_ways(m, X, X[:, 0], ("covariance", "inducing"), monotone=True)
     both_ways(single, X.astype(np.float32), X[:, 0].astype(np.float32), ("covariance", "inducing"))
     with pytest.raises(TypeError, match="natural_step: a LikelihoodForm posterior cannot take"):
-        fs.natural_step_and_grad(
-            fs.replace(m, posterior=fs.LikelihoodForm(np.zeros(6), np.ones(6))), X, X[:, 0]
+        fs.optim.natural_step_and_grad(
+            fs.replace(m, posterior=fs.posteriors.LikelihoodForm(np.zeros(6), np.ones(6))),
+            X,
+            X[:, 0],
         )
     with pytest.raises(ValueError, match="wrt"):
-        fs.natural_step_and_grad(m, X, X[:, 0], wrt=("lengthscales",))
+        fs.optim.natural_step_and_grad(m, X, X[:, 0], wrt=("lengthscales",))
 
 
 def test_fit_takes_the_gradient_with_its_natural_step(rng, monkeypatch):
@@ -304,11 +318,11 @@ def test_step_and_gradient_of_user_defined_passes(rng, monkeypatch):
     """Derived from a posterior whose passes share rows; with random quantities too."""
     X = rng.standard_normal((30, 2))
     m, plain = model(rng, fs.Whitened, fs.Gaussian(0.1)), fs.Whitened.start_from
-    expected = fs.natural_step_and_grad(m, X, X[:, 0])
+    expected = fs.optim.natural_step_and_grad(m, X, X[:, 0])
     monkeypatch.setattr(
         fs.Whitened, "start_from", lambda self, *a, **k: OwnPass(plain(self, *a, **k))
     )
-    found = fs.natural_step_and_grad(m, X, X[:, 0])
+    found = fs.optim.natural_step_and_grad(m, X, X[:, 0])
     np.testing.assert_allclose(found[2], expected[2], rtol=1e-10)
     np.testing.assert_allclose(found[3].inducing, expected[3].inducing, rtol=1e-8, atol=1e-10)
     monkeypatch.undo()
@@ -320,14 +334,16 @@ def test_step_and_gradient_of_user_defined_passes(rng, monkeypatch):
         "start_from",
         lambda self, *a, probes=None: probes_seen.append(probes) or plain(self, *a),
     )
-    monkeypatch.setattr(fs.models, "RANDOM_QUANTITIES", fs.models.RANDOM_QUANTITIES | {"probes"})
-    fs.natural_step_and_grad(m, X, X[:, 0], probes=2)
+    monkeypatch.setattr(
+        fs.extending.models, "RANDOM_QUANTITIES", fs.extending.models.RANDOM_QUANTITIES | {"probes"}
+    )
+    fs.optim.natural_step_and_grad(m, X, X[:, 0], probes=2)
     assert probes_seen == [2, 2]
 
 
 def test_step_and_gradient_without_any_field(rng):
     X = rng.standard_normal((30, 2))
     m = model(rng, fs.Whitened, fs.Gaussian(0.1))
-    stepped, info, value, grad = fs.natural_step_and_grad(m, X, X[:, 0], wrt=())
+    stepped, info, value, grad = fs.optim.natural_step_and_grad(m, X, X[:, 0], wrt=())
     np.testing.assert_allclose(value, fs.elbo(stepped, X, X[:, 0]), rtol=1e-12)
     assert grad.covariance is grad.inducing is grad.posterior is grad.likelihood is None

@@ -21,11 +21,13 @@ def plain(m, W, m_bar, W_bar, size):
 
 def gaussian(rng, kind=fs.Whitened, *batch):
     mean, tril = rng.standard_normal((*batch, M)), lower_factor(rng, *batch, M)
-    return kind(mean, tril, *([lower_factor(rng, M)] if kind is fs.InverseFreeWhitened else []))
+    return kind(
+        mean, tril, *([lower_factor(rng, M)] if kind is fs.posteriors.InverseFreeWhitened else [])
+    )
 
 
 def gradient(rng, q, size=1.0):
-    return fs.tree_map(
+    return fs.records.tree_map(
         lambda a: (
             size
             * np.asarray(
@@ -39,13 +41,13 @@ def gradient(rng, q, size=1.0):
     )
 
 
-@pytest.mark.parametrize("kind", [fs.Whitened, fs.Marginal, fs.InverseFreeWhitened])
+@pytest.mark.parametrize("kind", [fs.Whitened, fs.Marginal, fs.posteriors.InverseFreeWhitened])
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_update_is_the_plain_step_up_to_second_order(rng, kind, batch):
     q = gaussian(rng, kind, *batch)
     bar, errors = gradient(rng, q), []
     for size in (1e-2, 1e-3):
-        new = fs.natural_update(q, bar, size)
+        new = fs.optim.natural_update(q, bar, size)
         mean, tril = (x.reshape(-1, *x.shape[len(batch) :]) for x in (new.mean, new.scale_tril))
         fields = (
             x.reshape(-1, *x.shape[len(batch) :])
@@ -62,14 +64,14 @@ def test_update_is_the_plain_step_up_to_second_order(rng, kind, batch):
     assert (np.array(errors[1]) < 0.02 * np.array(errors[0])).all() and (
         np.array(errors[1]) < 1e-3
     ).all()
-    if kind is fs.InverseFreeWhitened:
+    if kind is fs.posteriors.InverseFreeWhitened:
         assert new.inverse_root is q.inverse_root
 
 
 def test_the_precision_is_that_of_the_retraction(rng):
     q = gaussian(rng)
     bar = gradient(rng, q, 3.0)
-    W = fs.natural_update(q, bar, 0.5).scale_tril
+    W = fs.optim.natural_update(q, bar, 0.5).scale_tril
     A = np.tril(q.scale_tril.T @ bar.scale_tril)
     A = A + np.tril(A, -1).T
     due = 0.5 * (np.eye(M) + np.linalg.matrix_power(np.eye(M) - 0.5 * A, 2))
@@ -86,7 +88,7 @@ def test_wild_gradients_stay_in_the_cone(dtype):
             rng.standard_normal((P, M)).astype(dtype), lower_factor(rng, P, M).astype(dtype)
         )
         bar = gradient(rng, q, 10.0**exponent)
-        new = fs.natural_update(q, bar, float(rng.uniform(0.01, 1)))
+        new = fs.optim.natural_update(q, bar, float(rng.uniform(0.01, 1)))
         assert new.mean.dtype == new.scale_tril.dtype == dtype and np.isfinite(new.mean).all()
         assert (np.diagonal(new.scale_tril, axis1=1, axis2=2) > 0).all()
         W = np.linalg.solve(q.scale_tril.astype(float), new.scale_tril.astype(float))
@@ -95,13 +97,19 @@ def test_wild_gradients_stay_in_the_cone(dtype):
 
 def test_update_moves_two_sets_one_by_one(rng):
     parts = [gaussian(rng, fs.Whitened, 2) for _ in range(2)]
-    q = fs.WhitenedOrthogonal(*(x for part in parts for x in (part.mean, part.scale_tril)))
+    q = fs.posteriors.WhitenedOrthogonal(
+        *(x for part in parts for x in (part.mean, part.scale_tril))
+    )
     bars = [gradient(rng, part) for part in parts]
-    new = fs.natural_update(
-        q, fs.WhitenedOrthogonal(*(x for part in bars for x in (part.mean, part.scale_tril))), 0.3
+    new = fs.optim.natural_update(
+        q,
+        fs.posteriors.WhitenedOrthogonal(
+            *(x for part in bars for x in (part.mean, part.scale_tril))
+        ),
+        0.3,
     )
     for name, part, bar in zip("uv", parts, bars, strict=True):
-        due = fs.natural_update(part, bar, 0.3)
+        due = fs.optim.natural_update(part, bar, 0.3)
         np.testing.assert_array_equal(getattr(new, f"mean_{name}"), due.mean)
         np.testing.assert_array_equal(getattr(new, f"scale_tril_{name}"), due.scale_tril)
 
@@ -117,7 +125,7 @@ def test_small_updates_equal_the_closed_form(rng):
         grad.posterior, scale_tril=grad.posterior.scale_tril + np.triu(np.full((M, M), np.nan), 1)
     )
     for bar in (grad.posterior, holed):
-        new = fs.natural_update(q, bar, 1e-4)
+        new = fs.optim.natural_update(q, bar, 1e-4)
         np.testing.assert_allclose(
             new.mean - q.mean, due.posterior.mean - q.mean, rtol=0.05, atol=1e-7
         )
@@ -134,40 +142,43 @@ def test_posteriors_without_factors_are_rejected(rng):
     bar = gradient(rng, q)
     cases = [
         (
-            fs.LikelihoodForm(np.zeros(M), np.ones(M)),
+            fs.posteriors.LikelihoodForm(np.zeros(M), np.ones(M)),
             "LikelihoodForm posterior cannot .* its S~ is diagonal",
         ),
         (
-            fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)),
+            fs.posteriors.Relaxed(np.zeros(M), np.ones(M), np.eye(M)),
             "Relaxed posterior cannot .* its S~ is diagonal",
         ),
-        (fs.DualSites(np.zeros(M), np.eye(M)), "DualSites posterior cannot .* it holds sites"),
         (
-            fs.Decoupled(np.zeros(M), np.eye(M), np.zeros(2)),
+            fs.posteriors.DualSites(np.zeros(M), np.eye(M)),
+            "DualSites posterior cannot .* it holds sites",
+        ),
+        (
+            fs.posteriors.Decoupled(np.zeros(M), np.eye(M), np.zeros(2)),
             "Decoupled posterior cannot .* no factor beside mean_v",
         ),
     ]
     for posterior, message in cases:
         with pytest.raises(TypeError, match=message):
-            fs.natural_update(posterior, posterior, 0.1)
+            fs.optim.natural_update(posterior, posterior, 0.1)
     with pytest.raises(
         TypeError, match="`posterior_bar` must be a Whitened as the posterior is.*got Marginal"
     ):
-        fs.natural_update(q, fs.Marginal(bar.mean, bar.scale_tril), 0.1)
+        fs.optim.natural_update(q, fs.Marginal(bar.mean, bar.scale_tril), 0.1)
     with pytest.raises(TypeError, match=r"`posterior_bar.mean` is None; ask for it in `wrt`"):
-        fs.natural_update(q, fs.replace(bar, mean=None), 0.1)
+        fs.optim.natural_update(q, fs.replace(bar, mean=None), 0.1)
     with pytest.raises(
         ValueError,
         match=r"`posterior_bar.mean` must have shape \(5,\) as the posterior, got \(4,\)",
     ):
-        fs.natural_update(q, fs.replace(bar, mean=bar.mean[1:]), 0.1)
+        fs.optim.natural_update(q, fs.replace(bar, mean=bar.mean[1:]), 0.1)
     with pytest.raises(
         ValueError, match=r"`posterior_bar.scale_tril` contains nan at index \(1, 0\)"
     ):
-        fs.natural_update(
+        fs.optim.natural_update(
             q,
             fs.replace(bar, scale_tril=np.where(np.eye(M, k=-1) > 0, np.nan, bar.scale_tril)),
             0.1,
         )
     with pytest.raises(ValueError, match="`step_size` must be positive, got 0"):
-        fs.natural_update(q, bar, 0.0)
+        fs.optim.natural_update(q, bar, 0.0)

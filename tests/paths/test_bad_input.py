@@ -49,15 +49,16 @@ def test_models_without_paths(rng):
         fs.sample_paths({})
     q, k = weights(rng, 4, 1), fs.Periodic(fs.RBF(), 2.0)
     with pytest.raises(TypeError, match="`covariance` must be an RBF, Matern12, .* got Periodic"):
-        fs.sample_paths(fs.QSGP(fs.RandomFourier(k, num_features=4), q, fs.Gaussian(0.1)))
+        fs.sample_paths(fs.QSGP(fs.qsgp.RandomFourier(k, num_features=4), q, fs.Gaussian(0.1)))
 
 
 def test_covariances_without_features(rng):
-    model = fs.replace(svgp(rng), covariance=fs.ArcCosine())
+    model = fs.replace(svgp(rng), covariance=fs.covariances.ArcCosine())
     with pytest.raises(TypeError, match="ArcCosine .*sample_f"):
         fs.sample_paths(model)
     deep = fs.DeepGP(
-        (layer(rng, D, 1), layer(rng, 1, None, covariance=fs.ArcCosine())), fs.Gaussian()
+        (layer(rng, D, 1), layer(rng, 1, None, covariance=fs.covariances.ArcCosine())),
+        fs.Gaussian(),
     )
     with pytest.raises(TypeError, match=r"`layers\[1\]`: .*ArcCosine .*sample_f"):
         fs.sample_paths(deep)
@@ -77,7 +78,7 @@ def test_layers_of_ones_own_without_paths(rng):
         def check_shapes(self):
             return D, (1,)
 
-    OwnWithoutRule = fs.record(OwnWithoutRule)
+    OwnWithoutRule = fs.records.record(OwnWithoutRule)
     deep = fs.DeepGP((OwnWithoutRule(), layer(rng, 1, None)), fs.Gaussian())
     with pytest.raises(
         TypeError, match=r"`layers\[0\]`: sample_paths: a OwnWithoutRule has no paths: .*sample_f"
@@ -85,9 +86,9 @@ def test_layers_of_ones_own_without_paths(rng):
         fs.sample_paths(deep)
 
 
-@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP])
+@pytest.mark.parametrize("kind", [fs.sites.SiteSVGP, fs.sites.VGP])
 def test_sites_need_their_inputs(rng, kind):
-    Z = () if kind is fs.VGP else (rng.standard_normal((4, D)),)
+    Z = () if kind is fs.sites.VGP else (rng.standard_normal((4, D)),)
     model = kind(fs.RBF(), *Z, sites(rng, 5), fs.Gaussian(0.1))
     with pytest.raises(
         TypeError, match=rf"a {kind.__name__} has a site for each row .*site_inputs=X\)"
@@ -104,7 +105,7 @@ def test_weights_take_no_features(rng):
     for name, value in (("num_features", 10), ("frequencies", "own")):
         with pytest.raises(TypeError, match=f"`{name}` is for features of a covariance.*leave it"):
             fs.sample_paths(model, **{name: value})
-    narrow = fs.replace_at(model, "posterior.mean", np.zeros(3))
+    narrow = fs.records.replace_at(model, "posterior.mean", np.zeros(3))
     with pytest.raises(ValueError, match="there are 4 basis functions"):
         fs.sample_paths(narrow)
 
@@ -123,7 +124,7 @@ def test_repeated_inducing_inputs_are_named_as_in_sample_f(rng):
             match=r"^`inducing\[5\]` and `inducing\[2\]` are the same inputs",
         ):
             call()
-    hidden = fs.Layer(twice.covariance, Z, fs.Marginal(np.zeros((1, 7)), np.eye(7)[None]))
+    hidden = fs.layers.Layer(twice.covariance, Z, fs.Marginal(np.zeros((1, 7)), np.eye(7)[None]))
     deep = fs.DeepGP((hidden, layer(rng, 1, None)), fs.Gaussian(0.1))
     with pytest.raises(
         fs.NotPositiveDefinite, match=r"^`layers\[0\]`: `inducing\[5\]` and `inducing\[2\]`"
@@ -158,7 +159,7 @@ def test_points(rng, X, kind, message):
 
 def test_points_of_other_models(rng):
     k = fs.RBF(1.2, np.array([0.9, 1.4]))
-    basis = fs.RandomFourier(k, num_features=4)
+    basis = fs.qsgp.RandomFourier(k, num_features=4)
     paths = fs.sample_paths(fs.QSGP(basis, weights(rng, 4, 1), fs.Gaussian(0.1)), S, rng=0)
     with pytest.raises(ValueError, match=r"`lengthscales` has shape \(2,\), .* have D = 3"):
         paths(np.ones((n, 3)))

@@ -33,7 +33,7 @@ def assert_predicted(values, mean, cov):
 @pytest.mark.parametrize("covariance, P", [("rbf", None), ("matern32", 3)])
 @pytest.mark.parametrize("name", EVERY)
 def test_each_posterior(rng, name, covariance, P):
-    mean = fs.ConstantMean(0.3 if P is None else np.arange(3.0))
+    mean = fs.means.ConstantMean(0.3 if P is None else np.arange(3.0))
     model = svgp(rng, name, P, covariance, mean)
     X = rng.uniform(-2.5, 2.5, (3, D))
     values = fs.sample_paths(model, S, rng=rng, **FEW)(X)
@@ -49,16 +49,16 @@ def test_the_jitter_is_noise_of_the_inducing_variables(rng, name):
 
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("P", [None, 2])
-@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP])
+@pytest.mark.parametrize("kind", [fs.sites.SiteSVGP, fs.sites.VGP])
 def test_sites(rng, kind, P, negative):
     X, k = rng.uniform(-2, 2, (8, D)), fs.RBF(1.2, 0.9)
-    Z = () if kind is fs.VGP else (rng.uniform(-2, 2, (5, D)),)
-    model = kind(k, *Z, sites(rng, 8, P, negative), fs.Gaussian(0.1), fs.ConstantMean(0.2))
+    Z = () if kind is fs.sites.VGP else (rng.uniform(-2, 2, (5, D)),)
+    model = kind(k, *Z, sites(rng, 8, P, negative), fs.Gaussian(0.1), fs.means.ConstantMean(0.2))
     Xs = rng.uniform(-2.5, 2.5, (3, D))
     values = fs.sample_paths(model, S, site_inputs=X, rng=rng, **FEW)(Xs)
-    tied = fs.tied(model, X, jitter=JITTER)
+    tied = fs.sites.tie_sites(model, X, jitter=JITTER)
     # without a negative site a VGP takes no jitter
-    jitter = 1e-10 if kind is fs.VGP and not negative else JITTER
+    jitter = 1e-10 if kind is fs.sites.VGP and not negative else JITTER
     assert_predicted(values, *fs.predict_f(tied, Xs, full_cov=True, jitter=jitter))
 
 
@@ -90,7 +90,7 @@ def test_shared_frequencies_have_the_moments_of_many_features(rng):
     assert_moments(values, mean, cov)
 
 
-@fs.record
+@fs.records.record
 class HalvedValues(fs.RBF):
     """Inducing variables u = f(z) / 2."""
 
@@ -128,7 +128,7 @@ def test_inducing_variables_that_are_not_values_of_the_function(rng, monkeypatch
     assert_slopes(paths[:2], X, rng)
     data = rng.uniform(-2, 2, (8, D))  # a VGP has values of the function
     options = {"site_inputs": data, "rng": 1, **FEW}
-    vgp = fs.VGP(k, sites(rng, 8), fs.Gaussian(0.1))
+    vgp = fs.sites.VGP(k, sites(rng, 8), fs.Gaussian(0.1))
     plain = fs.replace(vgp, covariance=fs.RBF(k.variance, k.lengthscales))
     found, due = (fs.sample_paths(one, 3, **options) for one in (vgp, plain))
     np.testing.assert_allclose(found(X), due(X), rtol=1e-12)
@@ -142,7 +142,7 @@ def test_inducing_variables_that_are_not_values_of_the_function(rng, monkeypatch
 
 
 def test_a_deep_gp_chains_the_functions_of_its_layers(rng):
-    first, top = layer(rng, D, 2, fs.IdentityMean()), layer(rng, 2, None)
+    first, top = layer(rng, D, 2, fs.means.IdentityMean()), layer(rng, 2, None)
     model, X = fs.DeepGP((first, top), fs.Gaussian(0.1)), rng.uniform(-2, 2, (6, D))
     found, one_by_one = fs.sample_paths(model, 4, rng=5, **FEW), np.random.default_rng(5)
     hidden = fs.sample_paths(alone(first), 4, rng=one_by_one, **FEW)(X)
@@ -153,11 +153,15 @@ def test_a_deep_gp_chains_the_functions_of_its_layers(rng):
 @pytest.mark.parametrize("kind", ["mixing", "two matrices", "none", "one output"])
 def test_a_multi_gp_mixes_the_functions_of_its_latents(rng, kind):
     latents, W = (layer(rng, D, None), layer(rng, D, 2)), rng.standard_normal((3, 3))
-    X, likelihood, mean = rng.uniform(-2, 2, (6, D)), fs.Gaussian(0.1), fs.LinearMean(np.ones(D))
+    X, likelihood, mean = (
+        rng.uniform(-2, 2, (6, D)),
+        fs.Gaussian(0.1),
+        fs.means.LinearMean(np.ones(D)),
+    )
     mixing = {"mixing": W, "none": None, "one output": W[:1]}.get(kind)
     dense = np.eye(3) if mixing is None else mixing
     if kind == "two matrices":
-        mixing, likelihood = (W[:2, :1], W[:2, 1:]), fs.HeteroskedasticGaussian()
+        mixing, likelihood = (W[:2, :1], W[:2, 1:]), fs.likelihoods.HeteroskedasticGaussian()
         dense = np.block([[mixing[0], np.zeros((2, 2))], [np.zeros((2, 1)), mixing[1]]])
     model, gen = fs.MultiGP(latents, likelihood, mixing, mean), np.random.default_rng(5)
     found = fs.sample_paths(model, 4, rng=5, **FEW)
@@ -183,7 +187,7 @@ def test_layers_with_the_inducing_inputs_of_the_model(rng):
 def test_a_last_layer_on_patches_is_an_svgp_of_them(rng):
     model, X = images(rng, hidden=False), rng.standard_normal((5, 12))
     of_patches = fs.sample_paths(alone(model.layers[0]), 3, rng=1, **FEW)
-    patches = fs.extract_patches(X, (3, 4), (2, 2)).reshape(-1, 4)
+    patches = fs.covariances.extract_patches(X, (3, 4), (2, 2)).reshape(-1, 4)
     due = of_patches(patches).reshape(3, 5, -1)
     found = fs.sample_paths(model, 3, rng=1, **FEW)
     np.testing.assert_allclose(found(X), due, rtol=1e-13, atol=1e-13)
@@ -196,5 +200,5 @@ def test_shared_frequencies_are_one_seed(rng):
     assert type(paths.functions.seeds) is int
     w = np.repeat(paths.functions.weights[:1], 3, axis=0)
     same = fs.replace(paths.functions, weights=w, terms=())
-    values = fs.Paths(same)(rng.standard_normal((4, D)))
+    values = fs.posteriors.Paths(same)(rng.standard_normal((4, D)))
     np.testing.assert_array_equal(values[1], values[0])

@@ -16,12 +16,14 @@ S, n = 3, 4
 
 def multi(rng):
     latents = layer(rng, D, None), layer(rng, D, 2)
-    mean = fs.LinearMean(rng.standard_normal((2, D)), np.ones(2))
+    mean = fs.means.LinearMean(rng.standard_normal((2, D)), np.ones(2))
     return fs.MultiGP(latents, fs.Gaussian(0.1), rng.standard_normal((2, 3)), mean)
 
 
 def vgp(rng):
-    return fs.VGP(fs.Matern52(1.2, 0.9), sites(rng, 8, 2), fs.Gaussian(0.1), fs.IdentityMean())
+    return fs.sites.VGP(
+        fs.Matern52(1.2, 0.9), sites(rng, 8, 2), fs.Gaussian(0.1), fs.means.IdentityMean()
+    )
 
 
 def weighted(name):
@@ -29,9 +31,11 @@ def weighted(name):
 
 
 MODELS = {
-    "one output": lambda rng: svgp(rng, mean=fs.LinearMean(np.ones(D), 0.2)),
-    "three outputs": lambda rng: svgp(rng, "marginal", 3, "matern32", fs.ConstantMean(np.ones(3))),
-    "one mean": lambda rng: svgp(rng, "marginal", 3, mean=fs.LinearMean(np.ones(D), 0.2)),
+    "one output": lambda rng: svgp(rng, mean=fs.means.LinearMean(np.ones(D), 0.2)),
+    "three outputs": lambda rng: svgp(
+        rng, "marginal", 3, "matern32", fs.means.ConstantMean(np.ones(3))
+    ),
+    "one mean": lambda rng: svgp(rng, "marginal", 3, mean=fs.means.LinearMean(np.ones(D), 0.2)),
     "one of one": lambda rng: svgp(rng, "likelihood", 1),
     "pair": lambda rng: svgp(rng, "Orthogonal", 2),
     "decoupled weights": lambda rng: svgp(rng, "DecoupledWeights", 2),
@@ -54,7 +58,7 @@ def paths_of(rng, name, frequencies="own", count=S):
     """Return ``(paths, shared points, own points)``."""
     model, columns = MODELS[name](rng), columns_of(name)
     options = FEW | {"frequencies": frequencies}
-    if isinstance(model, fs.VGP):
+    if isinstance(model, fs.sites.VGP):
         options["site_inputs"] = rng.uniform(-2, 2, (8, D))
     if isinstance(model, fs.QSGP):
         options = {}
@@ -126,7 +130,7 @@ def test_files(rng, name, tmp_path):
     paths, X, own = paths_of(rng, name)
     fs.save(tmp_path / "paths.npz", paths)
     loaded = fs.load(tmp_path / "paths.npz")
-    assert type(loaded) is fs.Paths
+    assert type(loaded) is fs.posteriors.Paths
     for points in (X, own):
         np.testing.assert_array_equal(loaded(points), paths(points))
     np.testing.assert_array_equal(loaded[1:](X), paths[1:](X))
@@ -146,9 +150,9 @@ def test_a_seed_gives_the_same_functions(rng, name):
 @each_model
 def test_float32(rng, name):
     model, columns = MODELS[name](rng), columns_of(name)
-    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    narrow = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     options = FEW | (
-        {"site_inputs": rng.uniform(-2, 2, (8, D))} if isinstance(model, fs.VGP) else {}
+        {"site_inputs": rng.uniform(-2, 2, (8, D))} if isinstance(model, fs.sites.VGP) else {}
     )
     options = {} if isinstance(model, fs.QSGP) else options
     wide = fs.sample_paths(model, S, rng=1, **options)
@@ -168,17 +172,17 @@ def test_float32(rng, name):
 
 
 def test_nothing_is_modified(rng):
-    model = svgp(rng, "marginal", 2, mean=fs.LinearMean(np.ones(D)))
-    before = [np.array(value) for _, _, value in fs.leaves(model)]
+    model = svgp(rng, "marginal", 2, mean=fs.means.LinearMean(np.ones(D)))
+    before = [np.array(value) for _, _, value in fs.records.leaves(model)]
     paths = fs.sample_paths(model, S, rng=0, **FEW)
     X, bar = rng.uniform(-2, 2, (S, n, D)), rng.standard_normal((S, n, 2))
-    copies = X.copy(), bar.copy(), [np.array(value) for _, _, value in fs.leaves(paths)]
+    copies = X.copy(), bar.copy(), [np.array(value) for _, _, value in fs.records.leaves(paths)]
     _, vjp = paths.and_vjp(X)
     first = vjp(bar)
     np.testing.assert_array_equal(X, copies[0])
     np.testing.assert_array_equal(bar, copies[1])
     for found, kept in ((paths, copies[2]), (model, before)):
-        for (path, _, value), due in zip(fs.leaves(found), kept, strict=True):
+        for (path, _, value), due in zip(fs.records.leaves(found), kept, strict=True):
             np.testing.assert_array_equal(value, due, err_msg=path)
     X[:] = 0  # the pullback has a copy
     np.testing.assert_array_equal(vjp(bar), first)

@@ -35,9 +35,9 @@ def found(posterior, blocks, need, columns, parts):
         f, saved = work.project(blocks.Kuf[:, rows].copy(), blocks.kff[rows].copy())
         results.append(work.pull(saved, Marginals(a, b)))
     if "natural_step" in need:
-        return results + [leaf for _, _, leaf in fs.leaves(work.natural_step(0.5))]
+        return results + [leaf for _, _, leaf in fs.records.leaves(work.natural_step(0.5))]
     bars = work.finish(-0.7)
-    return [*results, bars.Kuu, *(leaf for _, _, leaf in fs.leaves(bars.posterior))]
+    return [*results, bars.Kuu, *(leaf for _, _, leaf in fs.records.leaves(bars.posterior))]
 
 
 @pytest.mark.parametrize("kinds", [
@@ -114,7 +114,7 @@ def test_a_bound_of_many_outputs(rng, monkeypatch, dtype, tolerance, by_row, M):
     q.scale_tril[:, range(M), range(M)] = rng.uniform(0.5, 1.0, (P, M))
     model = fs.SVGP(
         fs.Matern52(0.9, np.ones(D)), 2 * rng.standard_normal((M, D)), q, fs.Gaussian(0.3),
-        fs.ConstantMean(np.zeros(P)),
+        fs.means.ConstantMean(np.zeros(P)),
     )  # fmt: skip
     X, Y = rng.standard_normal((50, D)), rng.standard_normal((50, P))
     model, X, Y = cast(model, dtype), X.astype(dtype), Y.astype(dtype)
@@ -123,7 +123,7 @@ def test_a_bound_of_many_outputs(rng, monkeypatch, dtype, tolerance, by_row, M):
     for least in (np.inf, 0):
         monkeypatch.setattr(common_cotangents, "LEAST", least)
         value, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, jitter=1e-2, **options)
-        results.append([value, X_bar, *(leaf for _, _, leaf in fs.leaves(grad))])
+        results.append([value, X_bar, *(leaf for _, _, leaf in fs.records.leaves(grad))])
     for theirs, ours in zip(*results, strict=True):
         scale = max(1.0, np.abs(theirs).max())
         np.testing.assert_allclose(ours / scale, theirs / scale, atol=tolerance)

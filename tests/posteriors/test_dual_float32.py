@@ -6,7 +6,7 @@ import pytest
 import fastsvgp as fs
 
 M, N, JITTER = 60, 2000, 1e-4
-LIKELIHOODS = [fs.Gaussian(0.1), fs.BernoulliLogit()]
+LIKELIHOODS = [fs.Gaussian(0.1), fs.likelihoods.BernoulliLogit()]
 each_size = pytest.mark.parametrize("num_data", [N, 1e7])
 each_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda v: type(v).__name__)
 
@@ -22,14 +22,14 @@ def problem(rng, likelihood):
     model = fs.SVGP(
         fs.RBF(np.float32(1.0), np.float32(0.7)),
         Z,
-        fs.AbsorbedDualSites(np.zeros(M), np.zeros((M, M))),
+        fs.posteriors.AbsorbedDualSites(np.zeros(M), np.zeros((M, M))),
         likelihood,
     )
     return in_dtype(model, np.float32), X, Y.astype(np.float32)
 
 
 def in_dtype(tree, dtype):
-    return fs.tree_map(lambda a: np.asarray(a, dtype)[()], tree)
+    return fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], tree)
 
 
 def steps(model, X, Y, num_data, count=4):
@@ -52,11 +52,11 @@ def e_step_errors(rng, likelihood, num_data):
     model, X, Y = problem(rng, likelihood)
     wide = X.astype(float), Y.astype(float)
     truth = fs.predict_f(steps(in_dtype(model, float), *wide, num_data), wide[0], jitter=JITTER)
-    whitened = fs.convert(model, fs.Whitened, jitter=JITTER)
-    many, _ = fs.natural_steps(
+    whitened = fs.posteriors.convert(model, fs.Whitened, jitter=JITTER)
+    many, _ = fs.sites.natural_steps(
         model, X, Y, steps=4, step_size=0.7, num_data=num_data, jitter=JITTER
     )
-    assert {a.dtype for _, _, a in fs.leaves(many.posterior)} == {np.dtype(np.float32)}
+    assert {a.dtype for _, _, a in fs.records.leaves(many.posterior)} == {np.dtype(np.float32)}
     found = steps(model, X, Y, num_data), many, steps(whitened, X, Y, num_data)
     return [off(fs.predict_f(m, X, jitter=JITTER), truth) for m in found]
 
@@ -81,19 +81,19 @@ def m_step_errors(rng, likelihood, num_data):
         "wrt": ("covariance", "inducing", "likelihood"),
     }
     moved = fs.replace(steps(in_dtype(model, float), *wide, num_data), covariance=fs.RBF(1.5, 0.8))
-    for q in (moved, fs.convert(moved, fs.Whitened, jitter=JITTER)):
+    for q in (moved, fs.posteriors.convert(moved, fs.Whitened, jitter=JITTER)):
         narrow = in_dtype(q, np.float32)
         truth, expected = fs.elbo_and_grad(in_dtype(narrow, float), *wide, **options)
         value, grad = fs.elbo_and_grad(narrow, X, Y, **options)
         pairs = zip(
-            (bar for _, _, bar in fs.leaves(grad)),
-            (bar for _, _, bar in fs.leaves(expected)),
+            (bar for _, _, bar in fs.records.leaves(grad)),
+            (bar for _, _, bar in fs.records.leaves(expected)),
             strict=True,
         )
         bars = [
             np.max(np.abs(bar - one)) / np.max(np.abs(one)) for bar, one in pairs if one is not None
         ]
-        assert {bar.dtype for _, _, bar in fs.leaves(grad) if bar is not None} == {
+        assert {bar.dtype for _, _, bar in fs.records.leaves(grad) if bar is not None} == {
             np.dtype(np.float32)
         }
         found.append([abs(value / truth - 1), *bars])
@@ -117,9 +117,9 @@ def test_m_step_of_sites_is_as_accurate_as_that_of_q(rng, likelihood, num_data):
 def test_dual_sites_are_invalid_in_float32_with_many_data(rng):
     """The rounding error of lambda_2 exceeds the least eigenvalue of Kuu."""
     model, X, Y = problem(rng, fs.Gaussian(0.1))
-    good = fs.convert(
+    good = fs.posteriors.convert(
         steps(in_dtype(model, float), X.astype(float), Y.astype(float), 1e7),
-        fs.DualSites,
+        fs.posteriors.DualSites,
         jitter=JITTER,
     )
     with pytest.raises(

@@ -7,9 +7,9 @@ from support.posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
 
-KINDS = [fs.AbsorbedDualSites, fs.DualSites]
+KINDS = [fs.posteriors.AbsorbedDualSites, fs.posteriors.DualSites]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-NAMES = {fs.AbsorbedDualSites: "absorbed-sites", fs.DualSites: "dual-sites"}
+NAMES = {fs.posteriors.AbsorbedDualSites: "absorbed-sites", fs.posteriors.DualSites: "dual-sites"}
 M, N, D = 6, 40, 2
 
 
@@ -42,9 +42,9 @@ def moments_of(model):
 LIKELIHOODS = [
     ({}, fs.Gaussian(0.3)),
     ({}, fs.StudentT(0.3, df=3.0)),
-    ({"P": 3}, fs.RobustMax(num_classes=3)),
-    ({"P": 3}, fs.Laplace(0.4)),
-    ({"mean": fs.ConstantMean(0.7)}, fs.Gaussian(0.2)),
+    ({"P": 3}, fs.likelihoods.RobustMax(num_classes=3)),
+    ({"P": 3}, fs.likelihoods.Laplace(0.4)),
+    ({"mean": fs.means.ConstantMean(0.7)}, fs.Gaussian(0.2)),
 ]
 
 
@@ -99,15 +99,20 @@ def test_the_m_step_of_absorbed_sites_is_tighter(rng):
         other, _ = fs.natural_step(whitened, X, Y, step_size=1.0, jitter=JITTER)
         for factor in (0.5, 2.0):
             moved = [
-                fs.elbo(fs.replace_at(m, "covariance.variance", factor * 1.1), X, Y, jitter=JITTER)
+                fs.elbo(
+                    fs.records.replace_at(m, "covariance.variance", factor * 1.1),
+                    X,
+                    Y,
+                    jitter=JITTER,
+                )
                 for m in (best, other)
             ]
             found.setdefault(kind, []).append(moved[0] - moved[1])
-    assert min(found[fs.AbsorbedDualSites]) > 0 > max(found[fs.DualSites])
+    assert min(found[fs.posteriors.AbsorbedDualSites]) > 0 > max(found[fs.posteriors.DualSites])
 
 
 @pytest.mark.parametrize(
-    "likelihood", [fs.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__
+    "likelihood", [fs.likelihoods.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__
 )
 def test_bounds_as_the_prior_moves(rng, likelihood):
     """All bounds have one value and, after a converged E-step, one gradient.
@@ -126,16 +131,19 @@ def test_bounds_as_the_prior_moves(rng, likelihood):
         )
         Y = Y.astype(float)
         model = fs.SVGP(
-            fs.RBF(1.0, 0.6), Z, fs.at_prior(fs.AbsorbedDualSites, fs.RBF(1.0, 0.6), Z), likelihood
+            fs.RBF(1.0, 0.6),
+            Z,
+            fs.posteriors.at_prior(fs.posteriors.AbsorbedDualSites, fs.RBF(1.0, 0.6), Z),
+            likelihood,
         )
-        model, _ = fs.natural_steps(
+        model, _ = fs.sites.natural_steps(
             model, X, Y, steps=300, step_size=1.0, monotone=True, tolerance=1e-12
         )
         held = [
             model,
-            fs.convert(model, fs.Whitened),
-            fs.convert(model, fs.DualSites),
-            fs.convert(model, fs.Marginal),
+            fs.posteriors.convert(model, fs.Whitened),
+            fs.posteriors.convert(model, fs.posteriors.DualSites),
+            fs.posteriors.convert(model, fs.Marginal),
         ]
         (value, grad), *others = (fs.elbo_and_grad(one, X, Y, wrt=("covariance",)) for one in held)
         for other, bars in others:
@@ -146,7 +154,9 @@ def test_bounds_as_the_prior_moves(rng, likelihood):
             np.testing.assert_allclose(
                 bars.covariance.lengthscales, grad.covariance.lengthscales, rtol=1e-3, atol=1e-4
             )
-        each = fs.SiteSVGP(model.covariance, Z, fs.dual_parameters(model, X, Y), likelihood)
+        each = fs.sites.SiteSVGP(
+            model.covariance, Z, fs.sites.dual_parameters(model, X, Y), likelihood
+        )
         for field, found in tighter.items():
             for factor in (0.4, 0.6, 0.8, 1.25, 1.6, 2.5):
                 covariance = fs.replace(
@@ -157,7 +167,7 @@ def test_bounds_as_the_prior_moves(rng, likelihood):
                 )
                 found.append((absorbed >= whitened, dual >= whitened))
                 if field == "variance":
-                    assert fs.site_bound(
+                    assert fs.sites.bound(
                         fs.replace(each, covariance=covariance), X, Y
                     ) == pytest.approx(absorbed, abs=1e-3)
     assert np.mean(tighter["variance"], axis=0).tolist() == [1, 0]
@@ -166,10 +176,10 @@ def test_bounds_as_the_prior_moves(rng, likelihood):
 
 def test_pseudo_observations_are_absorbed_sites(rng):
     """``LikelihoodForm`` with targets m, noise s has lambda1 = m / s, lambda2 = diag(1 / s)."""
-    model, _, _, X, Y = problem(rng, fs.AbsorbedDualSites)
+    model, _, _, X, Y = problem(rng, fs.posteriors.AbsorbedDualSites)
     m, s = rng.standard_normal(M), rng.uniform(0.2, 2, M)
     ours, theirs = (fs.replace(model, posterior=q) for q in (
-        fs.AbsorbedDualSites(m / s, np.diag(1 / s)), fs.LikelihoodForm(m, s)
+        fs.posteriors.AbsorbedDualSites(m / s, np.diag(1 / s)), fs.posteriors.LikelihoodForm(m, s)
     ))  # fmt: skip
     value, grad = fs.elbo_and_grad(ours, X, Y, jitter=JITTER)
     other, truth = fs.elbo_and_grad(theirs, X, Y, jitter=JITTER)
@@ -194,7 +204,7 @@ def test_invalid_sites_are_refused_without_jitter_retries(rng, kind, caplog):
             lambda2 = np.nan_to_num(model.posterior.lambda2)
             lambda2[1] = wrong
             wrong = lambda2
-        bad = fs.replace_at(model, "posterior.lambda2", wrong)
+        bad = fs.records.replace_at(model, "posterior.lambda2", wrong)
         message = (
             r"`posterior.lambda2` holds no valid sites: Kuu(\^-1)? \+ lambda2 is not positive"
             r" definite"
@@ -226,14 +236,14 @@ def test_invalid_sites_are_refused_without_jitter_retries(rng, kind, caplog):
     ):
         one = fs.replace(model, posterior=kind(np.zeros(M), np.zeros((M, M))))
         with pytest.raises(ValueError, match=message):
-            fs.elbo(fs.replace_at(one, f"posterior.{field}", value), X, Y[:, 0])
+            fs.elbo(fs.records.replace_at(one, f"posterior.{field}", value), X, Y[:, 0])
 
 
 @each_kind
 def test_upper_triangle_of_lambda2_is_never_read(rng, kind):
     model, _, _, X, Y = problem(rng, kind)
     clean = np.tril(model.posterior.lambda2) + np.tril(model.posterior.lambda2, -1).T
-    same = fs.replace_at(model, "posterior.lambda2", clean)
+    same = fs.records.replace_at(model, "posterior.lambda2", clean)
     (a, grad), (b, other) = (fs.elbo_and_grad(m, X, Y, jitter=JITTER) for m in (model, same))
     assert a == b
     np.testing.assert_array_equal(grad.posterior.lambda2, other.posterior.lambda2)
@@ -262,11 +272,15 @@ def test_training_moves_sites_by_natural_steps_only(rng, kind, tmp_path):
         callback=lambda step, value, info: sizes.append(info.natural_step_size),
     )
     assert set(sizes) == {0.1} and np.mean(info.values[-5:]) > np.mean(info.values[:5])
-    for (path, _, a), (_, _, b) in zip(fs.leaves(trained), fs.leaves(zeros), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(trained), fs.records.leaves(zeros), strict=True
+    ):
         assert (np.asarray(a) != b).any(), path
     half, _ = fs.fit(zeros, X, Y, steps=20, batch_size=10, rng=0, checkpoint=tmp_path / "c.npz")
     again, _ = fs.fit(half, X, Y, steps=40, batch_size=10, resume=tmp_path / "c.npz")
-    for (path, _, a), (_, _, b) in zip(fs.leaves(again), fs.leaves(trained), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(again), fs.records.leaves(trained), strict=True
+    ):
         np.testing.assert_array_equal(a, b, err_msg=path)
     held, _ = fs.fit(zeros, X, Y, steps=3, fixed="posterior", rng=0)
     np.testing.assert_array_equal(held.posterior.lambda2, 0)

@@ -41,10 +41,14 @@ def plain(p):
 
 def ours(p):
     q = (p["mean"], p["variance"])
-    posterior = fs.Relaxed(*q, p["inverse_tril"]) if "inverse_tril" in p else fs.LikelihoodForm(*q)
-    blocks = fs.Blocks(p["Kuu"], p["Kuf"], p["kff"])
+    posterior = (
+        fs.posteriors.Relaxed(*q, p["inverse_tril"])
+        if "inverse_tril" in p
+        else fs.posteriors.LikelihoodForm(*q)
+    )
+    blocks = fs.records.Blocks(p["Kuu"], p["Kuf"], p["kff"])
     likelihood = fs.Gaussian(p["y"].dtype.type(0.2))
-    value, (blocks_bar, posterior_bar, likelihood_bar) = fs.elbo_and_grad_from_blocks(
+    value, (blocks_bar, posterior_bar, likelihood_bar) = fs.bounds.elbo_and_grad_from_blocks(
         blocks,
         posterior,
         likelihood,

@@ -31,7 +31,9 @@ def test_bound_is_below_the_evidence(rng, off):
         if np.linalg.norm(T.T @ K @ T - np.eye(6)) >= 1:
             continue
         covariance = fs.RBF(1.3, 0.9)
-        model = fs.SVGP(covariance, Z, fs.InverseFreeWhitened(mean, W, R), fs.Gaussian(noise))
+        model = fs.SVGP(
+            covariance, Z, fs.posteriors.InverseFreeWhitened(mean, W, R), fs.Gaussian(noise)
+        )
         value = fs.elbo(model, X, y, jitter=JITTER)
         m_u, S_u = oracle.q_of_u(K, T, mean, W @ W.T)
         own = fs.SVGP(
@@ -64,7 +66,7 @@ def test_exact_root_gives_the_whitened_bound(rng, likelihood, P):
     Y, lik = (
         (Y, fs.Gaussian(0.2))
         if likelihood == "gaussian"
-        else ((Y > 0).astype(int), fs.BernoulliLogit())
+        else ((Y > 0).astype(int), fs.likelihoods.BernoulliLogit())
     )
     covariance = fs.Matern52(1.3, np.array([0.9, 1.4]))
     batch = () if P is None else (P,)
@@ -73,14 +75,20 @@ def test_exact_root_gives_the_whitened_bound(rng, likelihood, P):
     S = W @ W.swapaxes(-1, -2)
     K = covariance.matrix(Z) + JITTER * np.eye(M)
     root = np.linalg.cholesky(np.linalg.inv(K))
-    ours = fs.SVGP(covariance, Z, fs.InverseFreeWhitened(mean, W, root), lik, fs.ConstantMean(0.3))
+    ours = fs.SVGP(
+        covariance,
+        Z,
+        fs.posteriors.InverseFreeWhitened(mean, W, root),
+        lik,
+        fs.means.ConstantMean(0.3),
+    )
     backwards = np.linalg.cholesky(S[..., ::-1, ::-1])
     theirs = fs.SVGP(
         covariance,
         Z[::-1].copy(),
         fs.Whitened(mean[..., ::-1].copy(), backwards),
         lik,
-        fs.ConstantMean(0.3),
+        fs.means.ConstantMean(0.3),
     )
     arguments = {"num_data": 40, "jitter": JITTER}
     value, grad = fs.elbo_and_grad(ours, X, Y, **arguments)
@@ -108,7 +116,7 @@ def test_exact_root_gives_the_whitened_bound(rng, likelihood, P):
     for of in (fs.predict_f, fs.predict_y):
         for a, b in zip(of(ours, X, jitter=JITTER), of(theirs, X, jitter=JITTER), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-10)
-    _, kl_grad = fs.kl_term_and_grad(ours, jitter=JITTER)
+    _, kl_grad = fs.bounds.kl_term_and_grad(ours, jitter=JITTER)
     close(kl_grad.posterior.mean, mean)
 
 
@@ -121,12 +129,12 @@ def test_errors_grow_with_the_distance_of_the_root(rng):
         lower_factor(rng, M, off=0.1),
     )
     exact = np.linalg.cholesky(np.linalg.inv(blocks.Kuu + JITTER * np.eye(M)))
-    f_bar = fs.Marginals(*rng.standard_normal((2, 10)))
+    f_bar = fs.records.Marginals(*rng.standard_normal((2, 10)))
     # in one alone the leading term may happen to be small
     directions = np.tril(rng.standard_normal((5, M, M)))
 
     def at(off, direction):
-        q = fs.InverseFreeWhitened(mean, tril, exact @ (np.eye(M) + off * direction))
+        q = fs.posteriors.InverseFreeWhitened(mean, tril, exact @ (np.eye(M) + off * direction))
         back = through(q, blocks, f_bar, -1.0)
         return np.vdot(f_bar.mean, back.f.mean) + np.vdot(f_bar.var, back.f.var) - back.kl, back.Kuu
 
@@ -181,7 +189,7 @@ def test_no_decomposition_and_no_solve(rng, monkeypatch):
     assert len(set(products)) == 5
     fs.predict_f(model, X, jitter=JITTER)
     fs.predict_f(model, X, jitter=JITTER, full_cov=True)
-    fs.kl_term_and_grad(model, jitter=JITTER)
+    fs.bounds.kl_term_and_grad(model, jitter=JITTER)
     with pytest.raises(AssertionError, match="no decompositions"):
         fs.elbo(
             fs.replace(
@@ -199,12 +207,15 @@ def whole_model(rng, M=6, N=11, off=0.02):
     X, Z = rng.uniform(-2, 2, (N, 2)), rng.uniform(-2, 2, (M, 2))
     Y = np.sin(X.sum(1)) + 0.1 * rng.standard_normal(N)
     covariance = fs.RBF(1.2, np.array([0.9, 1.3]))
-    root, _ = fs.inverse_factor(covariance.matrix(Z) + JITTER * np.eye(M), tolerance=1e-10)
+    root, _ = fs.optim.inverse_factor(covariance.matrix(Z) + JITTER * np.eye(M), tolerance=1e-10)
     root = root @ (np.eye(M) + off * np.tril(rng.standard_normal((M, M))))
     W = lower_factor(rng, M, off=0.2)
     return (
         fs.SVGP(
-            covariance, Z, fs.InverseFreeWhitened(rng.standard_normal(M), W, root), fs.Gaussian(0.2)
+            covariance,
+            Z,
+            fs.posteriors.InverseFreeWhitened(rng.standard_normal(M), W, root),
+            fs.Gaussian(0.2),
         ),
         X,
         Y,
@@ -244,12 +255,12 @@ def test_bad_input(rng):
         ("scale_tril", -np.eye(6), "diagonal of posterior.scale_tril` must be positive"),
     ]:
         with pytest.raises(ValueError, match=message):
-            fs.elbo_and_grad(fs.replace_at(model, f"posterior.{field}", bad), X, Y)
+            fs.elbo_and_grad(fs.records.replace_at(model, f"posterior.{field}", bad), X, Y)
     below = model.posterior.inverse_root.copy()
     below[3, 1] = np.nan
     with pytest.raises(ValueError, match="`posterior.inverse_root` contains nan"):
-        fs.elbo(fs.replace_at(model, "posterior.inverse_root", below), X, Y)
-    far = fs.replace_at(model, "posterior.inverse_root", 0.01 * np.eye(6))
+        fs.elbo(fs.records.replace_at(model, "posterior.inverse_root", below), X, Y)
+    far = fs.records.replace_at(model, "posterior.inverse_root", 0.01 * np.eye(6))
     # predictions need no divergence
     assert (fs.predict_f(far, X)[1] >= fs.predict_f(model, X)[1] - 1).all()
 
@@ -265,7 +276,9 @@ def test_float32_gradient_of_inducing_inputs_is_as_documented(rng):
         )
         K = fs.RBF().matrix(Z.astype(float)) + jitter * np.eye(M)
         assert 2e4 < np.linalg.cond(K) < 1e5
-        root, _ = fs.inverse_factor(K.astype("f"), np.linalg.cholesky(np.linalg.inv(K)).astype("f"))
+        root, _ = fs.optim.inverse_factor(
+            K.astype("f"), np.linalg.cholesky(np.linalg.inv(K)).astype("f")
+        )
         mean = 0.3 * rng.standard_normal(M)
         tril = np.tril(0.05 * rng.standard_normal((M, M)), -1) + np.diag(rng.uniform(0.2, 0.8, M))
 
@@ -280,6 +293,6 @@ def test_float32_gradient_of_inducing_inputs_is_as_documented(rng):
             pairs = [(g.inducing, g.covariance.lengthscales) for g in grads]
             return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(*pairs, strict=True)]
 
-        errors.append(error(fs.InverseFreeWhitened, root) + error(fs.Whitened))
+        errors.append(error(fs.posteriors.InverseFreeWhitened, root) + error(fs.Whitened))
     ours, lengthscale, whitened, other = np.median(errors, axis=0)
     assert ours < 0.06 and max(whitened, lengthscale, other) < 1e-3

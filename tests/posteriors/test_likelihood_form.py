@@ -15,7 +15,7 @@ each_form = pytest.mark.parametrize(
 
 
 def posterior_of(mean, variance, preconditioned):
-    return fs.LikelihoodForm(mean=mean, variance=variance, preconditioned=preconditioned)
+    return fs.posteriors.LikelihoodForm(mean=mean, variance=variance, preconditioned=preconditioned)
 
 
 def model_of(rng, M=7, D=2, P=None, likelihood=None, preconditioned=True, dtype=float):
@@ -29,7 +29,7 @@ def model_of(rng, M=7, D=2, P=None, likelihood=None, preconditioned=True, dtype=
         inducing=rng.uniform(-2, 2, (M, D)).astype(dtype),
         posterior=posterior,
         likelihood=likelihood or fs.Gaussian(variance=dtype(0.2)),
-        mean=fs.ConstantMean(dtype(0.3)) if P is None else None,
+        mean=fs.means.ConstantMean(dtype(0.3)) if P is None else None,
     )
 
 
@@ -116,7 +116,7 @@ def test_invalid_parameters_are_refused(rng):
         variance = model.posterior.variance.copy()
         variance[2] = bad
         with pytest.raises(ValueError, match=f"posterior.variance.*{message}"):
-            fs.elbo(fs.replace_at(model, "posterior.variance", variance), X, y)
+            fs.elbo(fs.records.replace_at(model, "posterior.variance", variance), X, y)
     with pytest.raises(TypeError, match="`preconditioned`"):
         fs.elbo(
             fs.replace(

@@ -17,11 +17,15 @@ def model_of(rng, name, P=None, dtype=np.float64):
     Z, X = rng.uniform(-2, 2, (7, 2)), rng.uniform(-2, 2, (11, 2)).astype(dtype)
     batch = () if P is None else (P,)
     model = fs.SVGP(
-        fs.Matern52(1.3, np.array([0.9, 1.4])), Z, None, fs.Gaussian(0.2), fs.ConstantMean(0.3)
+        fs.Matern52(1.3, np.array([0.9, 1.4])),
+        Z,
+        None,
+        fs.Gaussian(0.2),
+        fs.means.ConstantMean(0.3),
     )
     model, random = in_model(rng, name, model, batch)
     return (
-        fs.tree_map(lambda a: np.asarray(a, dtype)[()], model),
+        fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], model),
         X,
         rng.standard_normal((11, *batch)).astype(dtype),
         random,
@@ -48,7 +52,7 @@ def test_predictions_of_all_forms_agree(rng, name, P):
     )
     blocks = model.covariance.blocks(model.inducing, X, full_cov=True)
     for full_cov, truth in ((False, (mean, var)), (True, (joint_mean, cov))):
-        found = fs.predict_from_blocks(blocks, model.posterior, full_cov=full_cov, **options)
+        found = fs.bounds.predict_from_blocks(blocks, model.posterior, full_cov=full_cov, **options)
         np.testing.assert_allclose(found[0] + 0.3, truth[0], atol=1e-12)
         np.testing.assert_allclose(found[1], truth[1], atol=1e-12)
 
@@ -73,7 +77,9 @@ def test_a_file_gives_back_the_model(rng, name, dtype, P, tmp_path):
     assert [getattr(loaded.posterior, s) for s in settings] == [
         getattr(model.posterior, s) for s in settings
     ]
-    for (path, _, a), (_, _, b) in zip(fs.leaves(loaded), fs.leaves(model), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(loaded), fs.records.leaves(model), strict=True
+    ):
         assert a.dtype == b.dtype == dtype, path
         np.testing.assert_array_equal(a, b, err_msg=path)
     options = {"jitter": JITTER, **random}
@@ -84,7 +90,7 @@ def test_a_file_gives_back_the_model(rng, name, dtype, P, tmp_path):
 @each_posterior
 def test_float32_stays_float32_and_near_the_truth(rng, name, P):
     model, X, Y, random = model_of(rng, name, P, np.float32)
-    wide, options = fs.tree_map(np.float64, model), {"jitter": JITTER, **random}
+    wide, options = fs.records.tree_map(np.float64, model), {"jitter": JITTER, **random}
     value, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **options)
     truth = fs.elbo(wide, X.astype(float), Y.astype(float), **options)
     assert value == pytest.approx(truth, rel=1e-4, abs=1e-3)
@@ -96,19 +102,21 @@ def test_float32_stays_float32_and_near_the_truth(rng, name, P):
         fs.predict_log_density(model, X, Y),
         fs.predict_quantiles(model, X, 0.3),
     ]
-    assert {a.dtype for a in (X_bar, *predictions, *(bar for _, _, bar in fs.leaves(grad)))} == {
-        np.dtype(np.float32)
-    }
+    assert {
+        a.dtype for a in (X_bar, *predictions, *(bar for _, _, bar in fs.records.leaves(grad)))
+    } == {np.dtype(np.float32)}
 
 
 @each_posterior
 def test_a_step_along_the_gradient_of_any_field_climbs(rng, name):
     model, X, Y, random = model_of(rng, name)
     _, grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER, **random)
-    for (path, _, bar), (_, _, value) in zip(fs.leaves(grad), fs.leaves(model), strict=True):
+    for (path, _, bar), (_, _, value) in zip(
+        fs.records.leaves(grad), fs.records.leaves(model), strict=True
+    ):
         # compare both directions: near a maximum, curvature can make each of them go down
         step = 1e-4 / np.abs(bar).max() * bar
-        both = (fs.replace_at(model, path, moved) for moved in (value + step, value - step))
+        both = (fs.records.replace_at(model, path, moved) for moved in (value + step, value - step))
         ahead, back = (fs.elbo(moved, X, Y, jitter=JITTER, **random) for moved in both)
         assert ahead > back, path
 

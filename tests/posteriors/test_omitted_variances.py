@@ -10,11 +10,11 @@ from fastsvgp.posteriors.whitening import common_cotangents, summed_variances
 from fastsvgp.posteriors.whitening.summed_variances import SummedVariances
 
 M, N = 12, 40
-POSTERIORS = fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites
+POSTERIORS = fs.Whitened, fs.Marginal, fs.posteriors.AbsorbedDualSites, fs.posteriors.DualSites
 LIKELIHOODS = {
     "gaussian": fs.Gaussian(0.2),
-    "known": fs.KnownNoise(0.1),
-    "switched": fs.Switched((fs.Gaussian(0.1), fs.Gaussian(0.4))),
+    "known": fs.likelihoods.KnownNoise(0.1),
+    "switched": fs.likelihoods.Switched((fs.Gaussian(0.1), fs.Gaussian(0.4))),
 }
 
 
@@ -60,7 +60,9 @@ def without(monkeypatch, function, *args, **named):
 
 def assert_close(one, other, rtol):
     """Compare records field by field, relative to the largest entry; None equals None."""
-    for (name, _, a), (_, _, b) in zip(fs.leaves(one), fs.leaves(other), strict=True):
+    for (name, _, a), (_, _, b) in zip(
+        fs.records.leaves(one), fs.records.leaves(other), strict=True
+    ):
         assert (a is None) == (b is None), name
         if a is not None:
             np.testing.assert_allclose(a, b, rtol=0, atol=rtol * np.abs(b).max(), err_msg=name)
@@ -72,11 +74,11 @@ def assert_close(one, other, rtol):
 def test_value_and_step_are_those_with_variances(rng, omitted, monkeypatch, kind, P, dtype, rtol):
     model, X, Y = problem(rng, P, dtype=dtype)
     given = {"num_data": 3.0 * N, "jitter": 1e-3, "weights": rng.uniform(0, 2, N).astype(dtype)}
-    model = fs.convert(model, kind, jitter=given["jitter"])
+    model = fs.posteriors.convert(model, kind, jitter=given["jitter"])
     stepped, info = fs.natural_step(model, X, Y, step_size=0.4, **given)
     np.testing.assert_allclose(info.value, fs.elbo(model, X, Y, **given), rtol=rtol)
     assert len(omitted) == 1 and omitted[0] < 0
-    both, again, value, _ = fs.natural_step_and_grad(model, X, Y, step_size=0.4, **given)
+    both, again, value, _ = fs.optim.natural_step_and_grad(model, X, Y, step_size=0.4, **given)
     np.testing.assert_allclose(again.value, info.value, rtol=rtol)
     np.testing.assert_allclose(value, fs.elbo(both, X, Y, **given), rtol=rtol)
     gaussian_factor = kind in (fs.Whitened, fs.Marginal)
@@ -92,7 +94,7 @@ def test_value_and_step_are_those_with_variances(rng, omitted, monkeypatch, kind
 def test_gradients_of_several_outputs(rng, omitted, monkeypatch, kind, P, wrt):
     """N = 40 has the batch form at P = 5 and the Gram form at P = 2, if Kuf is needed."""
     model, X, Y = problem(rng, P)
-    model = fs.convert(model, kind)
+    model = fs.posteriors.convert(model, kind)
     for weights in (None, rng.uniform(0, 2, N)):
         given = {"num_data": 3.0 * N, "weights": weights, "wrt": wrt}
         value, grad = fs.elbo_and_grad(model, X, Y, **given)
@@ -104,11 +106,16 @@ def test_gradients_of_several_outputs(rng, omitted, monkeypatch, kind, P, wrt):
 
 @pytest.mark.parametrize("P", [None, 3])
 @pytest.mark.parametrize(
-    "kind", [fs.WhitenedOrthogonal, fs.Orthogonal], ids=lambda kind: kind.__name__
+    "kind",
+    [fs.posteriors.WhitenedOrthogonal, fs.posteriors.Orthogonal],
+    ids=lambda kind: kind.__name__,
 )
 def test_two_sets_of_inducing_inputs(rng, omitted, monkeypatch, kind, P):
     one, X, Y = problem(rng, P)
-    pair, shape = fs.InducingPair(one.inducing[:7], one.inducing[7:]), () if P is None else (P,)
+    pair, shape = (
+        fs.posteriors.InducingPair(one.inducing[:7], one.inducing[7:]),
+        () if P is None else (P,),
+    )
     fields = [
         field
         for m in (7, 5)
@@ -130,7 +137,7 @@ def test_two_sets_of_inducing_inputs(rng, omitted, monkeypatch, kind, P):
 @pytest.mark.parametrize("wrt", [(), ("likelihood",), ("posterior.mean",), ("mean", "likelihood")])
 def test_a_gradient_without_sums_takes_all_variances(rng, omitted, wrt, P):
     model, X, Y = problem(rng, P)
-    model = fs.replace(model, mean=fs.ConstantMean(0.3))
+    model = fs.replace(model, mean=fs.means.ConstantMean(0.3))
     value, grad = fs.elbo_and_grad(model, X, Y, wrt=wrt)
     assert not omitted
     np.testing.assert_allclose(value, fs.elbo(model, X, Y), rtol=1e-12)
@@ -180,20 +187,20 @@ def test_likelihoods_that_are_linear_in_the_variances(rng, omitted, likelihood, 
     np.testing.assert_allclose(info.value, fs.elbo(model, X, Y), rtol=1e-12)
     shape = (N,) if P is None else (P, N)
     of_f = [
-        model.likelihood.expected_log_prob(Y.T, fs.Marginals(mean, np.full(shape, var)))
+        model.likelihood.expected_log_prob(Y.T, fs.records.Marginals(mean, np.full(shape, var)))
         for mean, var in ((np.zeros(shape), 0.5), (rng.standard_normal(shape), 3.0))
     ]
     np.testing.assert_array_equal(of_f[0][1].var, of_f[1][1].var)
 
 
-@fs.record
+@fs.records.record
 class Tempered(fs.Gaussian):
     """Gaussian noise with an expectation that is not linear in the variances."""
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         ell, bars, _ = super().expected_log_prob(Y, f, weights=weights)
         ell -= np.sum(f.var**2)
-        bars = fs.Marginals(bars.mean, bars.var - 2 * f.var)
+        bars = fs.records.Marginals(bars.mean, bars.var - 2 * f.var)
         return ell, bars, Tempered(np.zeros_like(f.mean[0]))
 
 
@@ -208,7 +215,7 @@ def test_a_subclass_with_an_expectation_of_its_own_is_not_linear(rng, omitted):
 def test_other_likelihoods_and_short_batches_take_all_variances(rng, omitted):
     model, X, Y = problem(rng)
     poisson = fs.replace(model, likelihood=fs.Poisson())
-    mixed = fs.replace(model, likelihood=fs.Switched((fs.Gaussian(0.1), fs.Poisson())))
+    mixed = fs.replace(model, likelihood=fs.likelihoods.Switched((fs.Gaussian(0.1), fs.Poisson())))
     parts = np.stack([np.round(Y**2), np.arange(N) % 2], axis=-1)
     fs.natural_step(poisson, X, parts[:, 0])
     fs.natural_step(mixed, X, parts)
@@ -220,7 +227,7 @@ def test_other_likelihoods_and_short_batches_take_all_variances(rng, omitted):
 
 def test_repeated_steps_that_share_projections(rng, omitted):
     model, X, Y = problem(rng)
-    _, infos = fs.natural_steps(model, X, Y, steps=3, step_size=0.4)
+    _, infos = fs.sites.natural_steps(model, X, Y, steps=3, step_size=0.4)
     assert len(omitted) == 3
     for info in infos:
         np.testing.assert_allclose(info.value, fs.elbo(model, X, Y), rtol=1e-10)

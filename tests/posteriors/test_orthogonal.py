@@ -67,10 +67,10 @@ def test_marginals_joint_and_kl_by_definition(rng, kind, M, M2, N, P):
 def test_reverse_rule_of_every_field(rng, kind, M, M2, N, P):
     q, blocks = problem(rng, kind, M, M2, N, P)
     shape = (*q.mean_u.shape[:-1], N)
-    f_bar, kl_bar = fs.Marginals(*rng.standard_normal((2, *shape))), -0.7
+    f_bar, kl_bar = fs.records.Marginals(*rng.standard_normal((2, *shape))), -0.7
     back = through(q, blocks, f_bar, kl_bar)
     np.testing.assert_array_equal(back.Kuu, back.Kuu.T)
-    for path, field, bar in fs.leaves(back.posterior):
+    for path, field, bar in fs.records.leaves(back.posterior):
         assert field != "tril" or not np.triu(bar, 1).any(), path
 
     def value(q, b):
@@ -85,7 +85,9 @@ def test_reverse_rule_of_every_field(rng, kind, M, M2, N, P):
     clean = cleaned(q)
     blocks, kff_bar = fs.replace(blocks, Kff=None), np.atleast_2d(f_bar.var).sum(axis=0)
     assert_gradient(lambda q: value(q, blocks), clean, back.posterior, rng)
-    assert_gradient(lambda b: value(clean, b), blocks, fs.Blocks(back.Kuu, back.Kuf, kff_bar), rng)
+    assert_gradient(
+        lambda b: value(clean, b), blocks, fs.records.Blocks(back.Kuu, back.Kuf, kff_bar), rng
+    )
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -104,18 +106,18 @@ def test_chunks_add_up_and_only_needed_parts_are_computed(rng, monkeypatch, kind
         np.testing.assert_allclose(np.hstack(Kuf_bars), whole.Kuf, rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose(Kuu_bar, whole.Kuu, rtol=1e-9, atol=1e-10)
         for (path, _, a), (_, _, b) in zip(
-            fs.leaves(posterior_bar), fs.leaves(whole.posterior), strict=True
+            fs.records.leaves(posterior_bar), fs.records.leaves(whole.posterior), strict=True
         ):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10, err_msg=path)
-    for name, _, exact in fs.leaves(whole.posterior):
+    for name, _, exact in fs.records.leaves(whole.posterior):
         some = through(q, blocks, need=(f"posterior.{name}",))
         assert some.Kuf is None and some.Kuu is None
-        for path, _, bar in fs.leaves(some.posterior):
+        for path, _, bar in fs.records.leaves(some.posterior):
             assert (bar is None) == (path != name)
         np.testing.assert_allclose(getattr(some.posterior, name), exact, rtol=1e-11, atol=1e-12)
     for need, blocks_of in ((("blocks",), ("Kuf", "Kuu")), (("blocks.Kuf",), ("Kuf",))):
         some = through(q, blocks, need=need)
-        assert all(bar is None for _, _, bar in fs.leaves(some.posterior))
+        assert all(bar is None for _, _, bar in fs.records.leaves(some.posterior))
         for block in ("Kuf", "Kuu"):
             assert (getattr(some, block) is None) == (block not in blocks_of)
             if block in blocks_of:
@@ -128,7 +130,9 @@ def test_chunks_add_up_and_only_needed_parts_are_computed(rng, monkeypatch, kind
     "need", [("posterior", "blocks"), ("blocks.Kuf",), ("blocks", "posterior.mean_v")], ids="+".join
 )
 @pytest.mark.parametrize(
-    "kind", [fs.WhitenedOrthogonal, fs.Orthogonal], ids=lambda kind: kind.__name__
+    "kind",
+    [fs.posteriors.WhitenedOrthogonal, fs.posteriors.Orthogonal],
+    ids=lambda kind: kind.__name__,
 )
 @pytest.mark.parametrize("P", [None, 2])
 def test_all_forms_agree(rng, kind, need, P):
@@ -158,7 +162,7 @@ def test_all_forms_agree(rng, kind, need, P):
             kl,
             bars.Kuu,
         ]
-        results.append([*found, *(bar for _, _, bar in fs.leaves(bars.posterior))])
+        results.append([*found, *(bar for _, _, bar in fs.records.leaves(bars.posterior))])
     for others in zip(*results, strict=True):
         for other in others[1:]:
             assert (other is None) == (others[0] is None)
@@ -174,7 +178,7 @@ def test_orthogonal_equals_one_set_with_the_same_q(rng, kind, P):
     """Whitened: one set is the stack, its factor block-diagonal; unwhitened: moments of f(Z, O)."""
     q, blocks = problem(rng, kind, 4, 6, 25, P)
     A = blocks.Kuu + JITTER * np.eye(10)
-    if kind is fs.WhitenedOrthogonal:
+    if kind is fs.posteriors.WhitenedOrthogonal:
         tril = np.zeros((*q.mean_u.shape[:-1], 10, 10))
         tril[..., :4, :4], tril[..., 4:, 4:] = np.tril(q.scale_tril_u), np.tril(q.scale_tril_v)
         one = fs.Whitened(np.concatenate([q.mean_u, q.mean_v], axis=-1), tril)
@@ -191,7 +195,7 @@ def test_orthogonal_equals_one_set_with_the_same_q(rng, kind, P):
     np.testing.assert_allclose(two.f.mean, same.f.mean, atol=1e-10)
     np.testing.assert_allclose(two.f.var, same.f.var, atol=1e-10)
     np.testing.assert_allclose(two.kl, same.kl, rtol=1e-10)
-    if kind is fs.WhitenedOrthogonal:
+    if kind is fs.posteriors.WhitenedOrthogonal:
         np.testing.assert_allclose(two.Kuf, same.Kuf, atol=1e-9)
         np.testing.assert_allclose(two.Kuu, same.Kuu, atol=1e-9)
         np.testing.assert_allclose(two.posterior.mean_v, same.posterior.mean[..., 4:], atol=1e-10)
@@ -207,12 +211,12 @@ def test_float32_is_as_accurate_as_numpy(rng, kind):
         L = np.linalg.cholesky(A)
         Lam = np.linalg.solve(L, b.Kuf)
         mean, var = 0, b.kff
-        m_v = L[M:, M:].T @ q.weights_v if kind is fs.DecoupledWeights else q.mean_v
+        m_v = L[M:, M:].T @ q.weights_v if kind is fs.posteriors.DecoupledWeights else q.mean_v
         for at, m, W in (
             (slice(0, M), q.mean_u, q.scale_tril_u),
             (slice(M, None), m_v, getattr(q, "scale_tril_v", None)),
         ):
-            if kind in (fs.Orthogonal, fs.Decoupled):
+            if kind in (fs.posteriors.Orthogonal, fs.posteriors.Decoupled):
                 m, W = (
                     np.linalg.solve(L[at, at], m),
                     (None if W is None else np.linalg.solve(L[at, at], np.tril(W))),
@@ -224,14 +228,14 @@ def test_float32_is_as_accurate_as_numpy(rng, kind):
 
     def draw():
         q, b = problem(rng, kind, 20, 13, 50)
-        q32, b32 = (fs.tree_map(lambda a: a.astype(np.float32), tree) for tree in (q, b))
+        q32, b32 = (fs.records.tree_map(lambda a: a.astype(np.float32), tree) for tree in (q, b))
         back = through(q32, b32, lambda f: f)
         leaves = [
             back.Kuu,
             back.Kuf,
             back.f.mean,
             back.f.var,
-            *(a for _, _, a in fs.leaves(back.posterior)),
+            *(a for _, _, a in fs.records.leaves(back.posterior)),
         ]
         assert {a.dtype for a in leaves} == {np.dtype(np.float32)}
         return by_name(
@@ -244,23 +248,23 @@ def test_float32_is_as_accurate_as_numpy(rng, kind):
     assert_within_budget(draw, problems=9)
 
 
-@fs.record
+@fs.records.record
 class ThreeSets(OrthogonalSets):
     """The algebra takes any number of sets: here three."""
 
     names = ("u", "v", "w")
     num_sets = 3
 
-    mean_u: np.ndarray = fs.leaf()
-    scale_tril_u: np.ndarray = fs.leaf("tril")
-    mean_v: np.ndarray = fs.leaf()
-    scale_tril_v: np.ndarray = fs.leaf("tril")
-    mean_w: np.ndarray = fs.leaf()
-    scale_tril_w: np.ndarray = fs.leaf("tril")
+    mean_u: np.ndarray = fs.records.leaf()
+    scale_tril_u: np.ndarray = fs.records.leaf("tril")
+    mean_v: np.ndarray = fs.records.leaf()
+    scale_tril_v: np.ndarray = fs.records.leaf("tril")
+    mean_w: np.ndarray = fs.records.leaf()
+    scale_tril_w: np.ndarray = fs.records.leaf("tril")
 
 
 def test_the_algebra_takes_any_number_of_sets(rng):
-    sizes, (_, blocks) = (4, 3, 2), problem(rng, fs.WhitenedOrthogonal, 5, 4, 25)
+    sizes, (_, blocks) = (4, 3, 2), problem(rng, fs.posteriors.WhitenedOrthogonal, 5, 4, 25)
     parts = [(rng.standard_normal(m), lower_factor(rng, m, off=0.2)) for m in sizes]
     q, tril, edge = ThreeSets(*(field for part in parts for field in part)), np.zeros((9, 9)), 0
     for m, (_, W) in zip(sizes, parts, strict=True):

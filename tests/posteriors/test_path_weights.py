@@ -65,7 +65,7 @@ def test_a_posterior_without_a_rule_uses_the_joint_distribution_of_u(rng, name, 
     jitter = 1e-9
 
     class Own(type(q)):
-        path_weights = fs.Posterior.path_weights
+        path_weights = fs.posteriors.Posterior.path_weights
 
     own = Own(**{field: getattr(q, field) for field, _ in q._record_fields})
     expected = q.start(blocks.Kuu, jitter).joint(blocks.Kuf, blocks.Kff)
@@ -77,9 +77,9 @@ def test_a_posterior_without_a_rule_uses_the_joint_distribution_of_u(rng, name, 
 def test_a_posterior_without_joint_moments_is_named(rng):
     q, blocks, _ = problem(rng, "whitened", M, N)
 
-    class Short(fs.Posterior):
+    class Short(fs.posteriors.Posterior):
         def start_from(self, prior, columns=0, need=()):
-            return fs.Pass()
+            return fs.posteriors.Pass()
 
     prior = PriorFactor(blocks.Kuu, JITTER)
     with pytest.raises(TypeError, match="sample_paths: a Short posterior has no rule for paths"):
@@ -107,7 +107,7 @@ def test_posteriors_without_a_factor_of_Kuu_need_none(rng, name):
 @pytest.mark.parametrize("name", EVERY)
 def test_float32(rng, name):
     q, blocks, _ = problem(rng, name, M, N, 2)
-    narrow = fs.tree_map(lambda a: a.astype(np.float32), q)
+    narrow = fs.records.tree_map(lambda a: a.astype(np.float32), q)
     u0, h = rng.standard_normal((2, M, 3)), []
 
     def normal(*shape):

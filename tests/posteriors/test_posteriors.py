@@ -64,7 +64,9 @@ def assert_same_pass(ours, theirs, but=()):
     for name in set(ours._fields) - {"f", "posterior"} - set(but):
         assert_close(getattr(ours, name), getattr(theirs, name), name=name)
     for mine, other in ((ours.f, theirs.f), (ours.posterior, theirs.posterior)):
-        for (path, _, a), (_, _, b) in zip(fs.leaves(mine), fs.leaves(other), strict=True):
+        for (path, _, a), (_, _, b) in zip(
+            fs.records.leaves(mine), fs.records.leaves(other), strict=True
+        ):
             assert_close(a, b, name=path)
 
 
@@ -119,13 +121,13 @@ def test_chunks_of_rows_add_up_in_any_order(rng, name, N, P, bars):
     work, f_bar = q.start(blocks.Kuu, JITTER, N, ALL, **random), bars(whole.f)
     runs = [slice(0, 3), slice(3, 3), slice(3, N)]
     parts = [work.project(blocks.Kuf[:, run], blocks.kff[run]) for run in runs]
-    f = fs.Marginals(
+    f = fs.records.Marginals(
         *(
             np.concatenate([getattr(part.f, name) for part in parts], axis=-1)
             for name in ("mean", "var")
         )
     )
-    pulled = [work.pull(part.rows, fs.tree_map(lambda x, run=run: x[..., run], f_bar))
+    pulled = [work.pull(part.rows, fs.records.tree_map(lambda x, run=run: x[..., run], f_bar))
               for part, run in reversed(list(zip(parts, runs, strict=True)))]  # fmt: skip
     kl = work.kl()
     assert_same_pass(
@@ -179,11 +181,11 @@ def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, name, N, kl_b
 @every_posterior
 def test_arguments_are_left_as_they_are_and_results_are_new(rng, name):
     q, blocks, random = problem(rng, name, 6, 20, 2)
-    f_bar = fs.Marginals(*rng.standard_normal((2, 2, 20)))
+    f_bar = fs.records.Marginals(*rng.standard_normal((2, 2, 20)))
     given = [
-        *fs.leaves(q),
-        *fs.leaves(blocks),
-        *fs.leaves(f_bar),
+        *fs.records.leaves(q),
+        *fs.records.leaves(blocks),
+        *fs.records.leaves(f_bar),
         *(("probes", "", a) for a in random.values()),
     ]
     before = [a.copy() for _, _, a in given]
@@ -192,8 +194,8 @@ def test_arguments_are_left_as_they_are_and_results_are_new(rng, name):
     for (path, _, a), b in zip(given, before, strict=True):
         np.testing.assert_array_equal(a, b, err_msg=path)
     results = [
-        *fs.leaves(first.f),
-        *fs.leaves(first.posterior),
+        *fs.records.leaves(first.f),
+        *fs.records.leaves(first.posterior),
         ("Kuu", "", first.Kuu),
         ("Kuf", "", first.Kuf),
     ]
@@ -210,24 +212,31 @@ def test_float32_is_as_accurate_as_numpy(rng, name, M, N):
     """Plain NumPy in float32 sets the budget, by the definition or the plain recipe."""
 
     def plain(dtype, q, blocks, f_bar):
-        q, b, f_bar = (fs.tree_map(lambda a: a.astype(dtype), tree) for tree in (q, blocks, f_bar))
+        q, b, f_bar = (
+            fs.records.tree_map(lambda a: a.astype(dtype), tree) for tree in (q, blocks, f_bar)
+        )
         A = b.Kuu + dtype(JITTER) * np.eye(M, dtype=dtype)
-        return ROWS[name].plain(A, b.Kuf, b.kff, fs.tree_map(lambda a: np.nan_to_num(a), q), f_bar)
+        return ROWS[name].plain(
+            A, b.Kuf, b.kff, fs.records.tree_map(lambda a: np.nan_to_num(a), q), f_bar
+        )
 
     def draw():
         q, blocks, random = problem(rng, name, M, N)
-        f_bar = fs.Marginals(rng.standard_normal(N), -rng.random(N))
+        f_bar = fs.records.Marginals(rng.standard_normal(N), -rng.random(N))
         single, narrow, bar = (
-            fs.tree_map(lambda a: a.astype(np.float32), tree) for tree in (q, blocks, f_bar)
+            fs.records.tree_map(lambda a: a.astype(np.float32), tree) for tree in (q, blocks, f_bar)
         )
         back = through(
             single, narrow, bar, -1.0, **{key: a.astype(np.float32) for key, a in random.items()}
         )
         fast = {"mean": back.f.mean, "var": back.f.var, "bar.Kuu": back.Kuu, "bar.Kuf": back.Kuf}
-        fast |= {f"bar.posterior.{path}": bar for path, _, bar in fs.leaves(back.posterior)}
+        fast |= {f"bar.posterior.{path}": bar for path, _, bar in fs.records.leaves(back.posterior)}
         assert {a.dtype for a in fast.values()} == {np.dtype(np.float32)}
         double = through(
-            *(fs.tree_map(lambda a: a.astype(float), tree) for tree in (single, narrow, bar)),
+            *(
+                fs.records.tree_map(lambda a: a.astype(float), tree)
+                for tree in (single, narrow, bar)
+            ),
             -1.0,
             **random,
         )
@@ -245,7 +254,7 @@ def test_variances_below_rounding_are_raised_and_counted(name, rng):
     M, eps = 4, np.finfo(float).eps
     q, random = EVERY[name].certain(M), EVERY[name].random(rng, M)
     # the first two are inducing inputs
-    blocks = fs.Blocks(np.eye(M), np.eye(M)[:, :3].copy(), np.array([1.0, 1.0, 2.0]))
+    blocks = fs.records.Blocks(np.eye(M), np.eye(M)[:, :3].copy(), np.array([1.0, 1.0, 2.0]))
     work = q.start(blocks.Kuu, 0.0, 3, **random)
     np.testing.assert_array_equal(work.project(blocks.Kuf, blocks.kff).f.var, [eps, eps, 1.0])
     assert work.clamped == 2
@@ -358,11 +367,11 @@ def test_natural_step_by_definition(rng, name, P, step):
     M, N = 5, 9
     q, blocks, random = problem(rng, name, M, N, P)
     shape = (*q.mean.shape[:-1], N)
-    f_bar = fs.Marginals(rng.standard_normal(shape), -rng.random(shape))
+    f_bar = fs.records.Marginals(rng.standard_normal(shape), -rng.random(shape))
     work = q.start(blocks.Kuu, JITTER, N, ("natural_step",), **random)
     for run in (slice(0, 4), slice(4, N)):
         rows = work.project(blocks.Kuf[:, run], blocks.kff[run]).rows
-        assert work.pull(rows, fs.tree_map(lambda x, run=run: x[..., run], f_bar)) is None
+        assert work.pull(rows, fs.records.tree_map(lambda x, run=run: x[..., run], f_bar)) is None
     work.natural_step(0.1)  # the sums stay
     stepped = work.natural_step(step)
     bar = through(q, blocks, f_bar, -1.0, need=("posterior",), **random).posterior

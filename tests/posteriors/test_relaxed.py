@@ -36,14 +36,14 @@ def square(L):
 def everything(posterior, blocks, f_bar, **Z):
     """The KL and all gradients in one vector."""
     back = through(posterior, blocks, f_bar, -1.0, **Z)
-    parts = [bar.ravel() for _, _, bar in fs.leaves(back.posterior)]
+    parts = [bar.ravel() for _, _, bar in fs.records.leaves(back.posterior)]
     return np.concatenate([[back.kl], back.Kuu.ravel(), back.Kuf.ravel(), *parts])
 
 
 @pytest.mark.parametrize("name", ["relaxed", "relaxed-plain"])
 def test_estimates_are_unbiased_and_exact_with_orthogonal_probes(rng, name):
     posterior, blocks, _ = problem(rng, name, 4, 3, 2)
-    f_bar = fs.Marginals(*rng.standard_normal((2, 2, 3)))
+    f_bar = fs.records.Marginals(*rng.standard_normal((2, 2, 3)))
     exact = everything(posterior, blocks, f_bar)
     every = [
         everything(posterior, blocks, f_bar, probes=np.array(z)[:, None])
@@ -76,7 +76,7 @@ def model_of(rng, M=7, P=None, likelihood=None, preconditioned=True, error=0.1, 
     Z, variance = rng.uniform(-2, 2, (M, 2)), rng.uniform(0.2, 0.6, M)
     L = near_inverse_factor(rng, covariance.matrix(Z) + np.diag(variance + jitter), error)
     mean = rng.standard_normal((M,) if P is None else (P, M))
-    posterior = fs.Relaxed(mean, variance, L, preconditioned=preconditioned)
+    posterior = fs.posteriors.Relaxed(mean, variance, L, preconditioned=preconditioned)
     X = rng.uniform(-2, 2, (11, 2))
     y = rng.standard_normal((11,) if P is None else (11, P))
     return fs.SVGP(covariance, Z, posterior, likelihood or fs.Gaussian(variance=0.2)), X, y
@@ -85,7 +85,8 @@ def model_of(rng, M=7, P=None, likelihood=None, preconditioned=True, error=0.1, 
 def as_likelihood_form(model):
     q = model.posterior
     return fs.replace(
-        model, posterior=fs.LikelihoodForm(q.mean, q.variance, preconditioned=q.preconditioned)
+        model,
+        posterior=fs.posteriors.LikelihoodForm(q.mean, q.variance, preconditioned=q.preconditioned),
     )
 
 
@@ -102,8 +103,8 @@ def test_proposition_2(rng, likelihood, P, draw, preconditioned):
         as_likelihood_form(model), X, Y, num_data=40.0, jitter=1e-6
     )
     np.testing.assert_allclose(value, truth, rtol=1e-12)
-    bars = {path: bar for path, _, bar in fs.leaves(grad)}
-    for path, _, bar in fs.leaves(truth_grad):
+    bars = {path: bar for path, _, bar in fs.records.leaves(grad)}
+    for path, _, bar in fs.records.leaves(truth_grad):
         np.testing.assert_allclose(
             bars[path], bar, rtol=1e-10, atol=1e-10 * max(1.0, np.abs(bar).max()), err_msg=path
         )
@@ -148,9 +149,12 @@ def test_plain_bound_is_below_that_of_l_svgp(rng, likelihood, P, draw):
             shape = np.exp(0.3 * error * rng.standard_normal(M))
             noise = error / M * np.tril(rng.standard_normal((M, M)), -1)
             L = np.tril(model.posterior.inverse_tril) @ (np.diag(shape) + noise)
-            below = fs.elbo(fs.replace_at(model, "posterior.inverse_tril", L), X, Y)
+            below = fs.elbo(fs.records.replace_at(model, "posterior.inverse_tril", L), X, Y)
             assert below < above
-    assert fs.elbo(fs.replace_at(model, "posterior.inverse_tril", 1e-3 * np.eye(M)), X, Y) < above
+    assert (
+        fs.elbo(fs.records.replace_at(model, "posterior.inverse_tril", 1e-3 * np.eye(M)), X, Y)
+        < above
+    )
 
 
 def test_relaxed_bound_is_below_the_log_marginal_likelihood(rng):
@@ -196,7 +200,7 @@ def test_relaxed_bound_uses_matrix_products_only(rng, monkeypatch):
                 monkeypatch.setattr(module, name, refuse)
     again = fs.elbo_and_grad(model, X, y, probes=4, rng=0)[0], fs.elbo_and_grad(model, X, y)[0]
     fs.predict_f(model, X)
-    fs.newton_schulz_step(np.eye(3), np.eye(3), 1.0)
+    fs.optim.newton_schulz_step(np.eye(3), np.eye(3), 1.0)
     assert again == step
 
 
@@ -225,8 +229,10 @@ def test_the_direction_is_nearer_to_l_svgp_than_the_gradient(rng, preconditioned
     )
     errors = []
     for size in (1e-1, 1e-2, 1e-3):
-        near = fs.replace_at(model, "posterior.inverse_tril", start @ (np.eye(20) + size * noise))
-        results = fs.elbo_and_grad(near, X, y), fs.likelihood_direction(near, X, y)
+        near = fs.records.replace_at(
+            model, "posterior.inverse_tril", start @ (np.eye(20) + size * noise)
+        )
+        results = fs.elbo_and_grad(near, X, y), fs.bounds.lsvgp_direction(near, X, y)
         assert results[1][1].posterior.inverse_tril is None
         for value, _ in results:
             np.testing.assert_allclose(value, fs.elbo(near, X, y), rtol=1e-12)
@@ -245,7 +251,7 @@ def test_the_direction_by_definition(rng):
     mean, variance, f_bar = (
         posterior.mean,
         posterior.variance,
-        fs.Marginals(rng.standard_normal((2, 5)), -rng.random((2, 5))),
+        fs.records.Marginals(rng.standard_normal((2, 5)), -rng.random((2, 5))),
     )
     back = through(posterior, blocks, f_bar, -1.0, direction="likelihood")
     Kuu = blocks.Kuu + JITTER * np.eye(6)
@@ -266,7 +272,9 @@ def test_the_direction_by_definition(rng):
             posterior, blocks, f_bar, -1.0, need=(f"posterior.{field}",), direction="likelihood"
         )
         assert only.Kuu is None and only.Kuf is None
-        assert [path for path, _, bar in fs.leaves(only.posterior) if bar is not None] == [field]
+        assert [path for path, _, bar in fs.records.leaves(only.posterior) if bar is not None] == [
+            field
+        ]
         np.testing.assert_allclose(
             getattr(only.posterior, field), getattr(back.posterior, field), atol=1e-11
         )
@@ -276,19 +284,21 @@ def test_the_direction_by_definition(rng):
 def test_far_from_the_inverse_the_direction_is_the_gradient(rng, preconditioned):
     """From d = 1 on."""
     model, X, y = model_of(rng, P=2, preconditioned=preconditioned)
-    far = fs.replace_at(model, "posterior.inverse_tril", 2 * model.posterior.inverse_tril)
+    far = fs.records.replace_at(model, "posterior.inverse_tril", 2 * model.posterior.inverse_tril)
     (value, grad), (other, direction) = (
-        call(far, X, y, num_data=40) for call in (fs.elbo_and_grad, fs.likelihood_direction)
+        call(far, X, y, num_data=40) for call in (fs.elbo_and_grad, fs.bounds.lsvgp_direction)
     )
     assert value == other
-    for (path, _, a), (_, _, b) in zip(fs.leaves(direction), fs.leaves(grad), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(direction), fs.records.leaves(grad), strict=True
+    ):
         np.testing.assert_array_equal(a, b, err_msg=path)
 
 
 def test_direction_in_requested_fields(rng):
     model, X, y = model_of(rng)
-    model = fs.replace(model, mean=fs.ConstantMean(0.2))
-    value, whole = fs.likelihood_direction(model, X, y, num_data=40, jitter=1e-3)
+    model = fs.replace(model, mean=fs.means.ConstantMean(0.2))
+    value, whole = fs.bounds.lsvgp_direction(model, X, y, num_data=40, jitter=1e-3)
     assert value == pytest.approx(fs.elbo(model, X, y, num_data=40, jitter=1e-3), rel=1e-12)
     assert whole.posterior.inverse_tril is None
     for wrt in (
@@ -299,7 +309,7 @@ def test_direction_in_requested_fields(rng):
         "posterior.inverse_tril",
         (),
     ):
-        again, some = fs.likelihood_direction(model, X, y, num_data=40, jitter=1e-3, wrt=wrt)
+        again, some = fs.bounds.lsvgp_direction(model, X, y, num_data=40, jitter=1e-3, wrt=wrt)
         assert again == pytest.approx(value, rel=1e-12)
         assert_restricted(some, whole, wrt, rtol=1e-10, atol=1e-11)
 
@@ -310,21 +320,21 @@ def test_other_posteriors_have_no_such_direction(rng, name):
     model, _ = in_model(rng, name, model)
     kind = type(model.posterior).__name__
     message = (
-        f"likelihood_direction: a {kind} posterior has no such direction; its gradient is"
+        f"lsvgp_direction: a {kind} posterior has no such direction; its gradient is"
         " elbo_and_grad's"
     )
     with pytest.raises(TypeError, match=message):
-        fs.likelihood_direction(model, X, y)
+        fs.bounds.lsvgp_direction(model, X, y)
 
 
 def test_direction_refuses_unsupported_arguments(rng):
     model, X, y = model_of(rng)
     with pytest.raises(
-        TypeError, match="likelihood_direction has no option `probes` for SVGP; it takes"
+        TypeError, match="lsvgp_direction has no option `probes` for SVGP; it takes"
     ):
-        fs.likelihood_direction(model, X, y, probes=3)
+        fs.bounds.lsvgp_direction(model, X, y, probes=3)
     with pytest.raises(TypeError, match="Relaxed has no field `direction`"):
-        fs.Relaxed(
+        fs.posteriors.Relaxed(
             model.posterior.mean,
             model.posterior.variance,
             model.posterior.inverse_tril,
@@ -345,7 +355,12 @@ def test_invalid_parameters_are_refused(rng):
 
     def fails(error, message, path=None, value=None, **options):
         with pytest.raises(error, match=message):
-            fs.elbo(model if path is None else fs.replace_at(model, path, value), X, y, **options)
+            fs.elbo(
+                model if path is None else fs.records.replace_at(model, path, value),
+                X,
+                y,
+                **options,
+            )
 
     for diagonal, message in (
         (0.0, "must be positive"),

@@ -46,7 +46,7 @@ def test_the_form_follows_the_need_and_the_length_of_the_batch(rng, P, monkeypat
 
 
 def numbers_of(back):
-    leaves = [*fs.leaves(back.f), *fs.leaves(back.posterior)]
+    leaves = [*fs.records.leaves(back.f), *fs.records.leaves(back.posterior)]
     return [back.kl, back.Kuu, back.Kuf, *(a for _, _, a in leaves)]
 
 
@@ -130,7 +130,7 @@ def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatc
                     work.pull(rows, fs.replace(f, mean=np.sin(f.mean), var=weights)),
                 ]
             bars = work.finish(-0.7)
-            found += [bars.Kuu, *(a for _, _, a in fs.leaves(bars.posterior))]
+            found += [bars.Kuu, *(a for _, _, a in fs.records.leaves(bars.posterior))]
             results.append(found)
     for ours, theirs in zip(results[:4], results[4:], strict=True):
         for a, b in zip(ours, theirs, strict=True):

@@ -17,7 +17,9 @@ D, M, N = 3, 4, 12
 LOW, MIDDLE, HIGH = (-1.0, 0.0, 0.5), (0.0, 0.0, 0.5), (1.0, 2.0, 0.5)  # the last is constant
 BASES = {
     "matern": lambda rng: fs.Matern32(0.7, rng.uniform(0.8, 2, D)),
-    "network": lambda rng: fs.OnFeatures(fs.RBF(0.8, 1.2), fs.Network.random((D, 4, 2), rng=1)),
+    "network": lambda rng: fs.covariances.OnFeatures(
+        fs.RBF(0.8, 1.2), fs.covariances.Network.random((D, 4, 2), rng=1)
+    ),
 }
 every = pytest.mark.parametrize(
     "base, held", [("matern", True), ("matern", False), ("network", True)]
@@ -27,7 +29,7 @@ every = pytest.mark.parametrize(
 def covariance_of(rng, base, held=True, dtype=np.float64):
     ends = {"low": LOW, "middle": MIDDLE, "high": HIGH}
     found = BeyondRange(BASES[base](rng), **ends, variance=1.7, held=held)
-    return fs.tree_map(lambda a: np.asarray(a, dtype)[()], found)
+    return fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], found)
 
 
 def points(rng, dtype=np.float64):
@@ -85,7 +87,7 @@ def test_inside_nothing_changes_to_the_bit(rng, base, held):
 
 
 def svgp(rng, covariance):
-    columns = 2 if isinstance(covariance.covariance, fs.OnFeatures) else D
+    columns = 2 if isinstance(covariance.covariance, fs.covariances.OnFeatures) else D
     q = fs.Whitened(rng.standard_normal(M), np.eye(M) + np.tril(rng.uniform(0, 0.3, (M, M))))
     return fs.SVGP(covariance, rng.standard_normal((M, columns)), q, fs.Gaussian(0.1))
 
@@ -192,7 +194,7 @@ def test_intervals_hold_outside_the_training_range(tune, table):
     rng = np.random.default_rng(0)
     X, seconds, f = table(rng)
     y = f(X) + 0.05 * rng.standard_normal(len(X))
-    found = fs.recipes.search(X, y, seconds, rng=0, by_work=True)
+    found = fs.search(X, y, seconds, rng=0, by_work=True)
     free = fs.replace(found.model, covariance=inside(found.model.covariance))
     center, some = np.median(X, axis=0), rng.choice(len(X), 300)
 
@@ -222,7 +224,7 @@ def test_extrapolation_keeps_ranks_and_networks_out(rng, tune):
         (y > 0, "classes"),
         (np.round(X[:, 0]), "poisson"),
     ):
-        found = fs.recipes.search(
+        found = fs.search(
             X, targets, 0.6, likelihood=likelihood, rng=0, by_work=True, extrapolate=True
         )
         tried = {look["candidate"] for look in found.looks}
@@ -230,7 +232,7 @@ def test_extrapolation_keeps_ranks_and_networks_out(rng, tune):
         assert found.scale.x_map is None and not isinstance(found.model.covariance, BeyondRange)
         assert "neither ranks nor networks" in found.story[0]
     with pytest.raises(TypeError, match="`extrapolate` must be True or False"):
-        fs.recipes.search(X, y, 1, extrapolate="yes")
+        fs.search(X, y, 1, extrapolate="yes")
 
 
 @pytest.mark.parametrize("likelihood", ["classes", "poisson"])
@@ -239,7 +241,7 @@ def test_classes_are_uncertain_and_rates_finite_far_away(rng, tune, likelihood, 
     tune(race_seconds=0.5)
     X = rng.standard_normal((size, 2))
     y = X[:, 0] > 0 if likelihood == "classes" else rng.poisson(np.exp(1 + X[:, 0])).astype(float)
-    found = fs.recipes.search(X, y, 0.6, likelihood=likelihood, rng=0, by_work=True)
+    found = fs.search(X, y, 0.6, likelihood=likelihood, rng=0, by_work=True)
     far = np.array([[1e3, 0.0], [-1e3, 0.0], [1e6, -1e6]])
     mean, _ = fs.predict_y(found.model, found.scale.X(far))
     if likelihood == "classes":
@@ -252,7 +254,7 @@ def test_classes_are_uncertain_and_rates_finite_far_away(rng, tune, likelihood, 
 
 def test_few_rows_and_little_time_leave_a_process_on_inputs_as_it_is(rng):
     X = rng.uniform(-1, 1, (20, 1))
-    found = fs.recipes.search(X, 2 * X[:, 0], 1.0, rng=0)
+    found = fs.search(X, 2 * X[:, 0], 1.0, rng=0)
     assert not isinstance(found.model.covariance, BeyondRange)
 
 

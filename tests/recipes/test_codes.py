@@ -13,7 +13,7 @@ def table(rng, N=120):
 
 
 def covariance():
-    return fs.RBF().on(0) * fs.Categorical(1.0, 1.0).on(1)
+    return fs.RBF().on(0) * fs.covariances.Categorical(1.0, 1.0).on(1)
 
 
 @pytest.mark.parametrize("chosen", ["kmeans", "greedy", "random"])

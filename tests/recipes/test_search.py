@@ -29,7 +29,7 @@ def table(rng, N=320):
 @pytest.fixture(scope="module")
 def searched():
     X, y = table(np.random.default_rng(5))
-    return X, y, fs.recipes.search(X, y, rng=1, **SHORT)
+    return X, y, fs.search(X, y, rng=1, **SHORT)
 
 
 def test_search_finds_an_accurate_calibrated_model(searched):
@@ -50,15 +50,15 @@ def test_search_finds_an_accurate_calibrated_model(searched):
 def test_a_plan_repeats_to_the_bit(searched):
     X, y, found = searched
     lines = []
-    again = fs.recipes.search(X, y, 4.0, rng=1, plan=found.plan, tell=lines.append)
+    again = fs.search(X, y, 4.0, rng=1, plan=found.plan, tell=lines.append)
     assert again.plan["counts"] == found.plan["counts"] and again.chosen == found.chosen
     for (path, _, one), (_, _, other) in zip(
-        fs.leaves(found.model), fs.leaves(again.model), strict=True
+        fs.records.leaves(found.model), fs.records.leaves(again.model), strict=True
     ):
         np.testing.assert_array_equal(one, other, err_msg=path)
     assert tuple(lines) == again.story
     with pytest.raises(ValueError, match="`plan` is not one of this search"):
-        fs.recipes.search(X[:100], y[:100], 4.0, rng=1, plan=found.plan)
+        fs.search(X[:100], y[:100], 4.0, rng=1, plan=found.plan)
 
 
 def test_no_score_is_of_rows_that_its_posterior_has_seen(rng):
@@ -85,11 +85,11 @@ def test_no_score_is_of_rows_that_its_posterior_has_seen(rng):
 
 def test_search_with_few_rows_or_little_time_has_no_race(rng):
     X, y = table(rng, 60)
-    found = fs.recipes.search(X, y, 4.0, rng=0)
+    found = fs.search(X, y, 4.0, rng=0)
     assert found.chosen.startswith("exact") and "few distinct rows" in found.story[0]
     assert len(found.model.inducing) == 60
     X, y = table(rng)
-    found = fs.recipes.search(X, y, 0.5, rng=0)
+    found = fs.search(X, y, 0.5, rng=0)
     assert found.chosen == "plain, raw inputs" and "less than 4 s" in found.story[0]
     assert np.isfinite(fs.predict_y(found.model, found.scale.X(X))).all()
 
@@ -106,7 +106,7 @@ def test_degenerate_tables_give_finite_predictions(rng, dtype):
         (rng.standard_normal((20, 50)), y[:20]),
         (np.c_[X, 1e30 * X[:, 0]], y),
     ):
-        found = fs.recipes.search(inputs.astype(dtype), targets.astype(dtype), 1.0, rng=0)
+        found = fs.search(inputs.astype(dtype), targets.astype(dtype), 1.0, rng=0)
         mean, var = fs.predict_y(found.model, found.scale.X(inputs.astype(dtype)))
         assert np.isfinite(mean).all() and (var > 0).all()
         far = fs.predict_y(found.model, found.scale.X(100 + 10 * inputs.astype(dtype)))
@@ -115,7 +115,7 @@ def test_degenerate_tables_give_finite_predictions(rng, dtype):
 
 def test_equal_targets_say_nothing_about_noise(rng):
     X, _ = table(rng)
-    found = fs.recipes.search(X, np.full(len(X), 0.1), rng=0)
+    found = fs.search(X, np.full(len(X), 0.1), rng=0)
     mean, var = fs.predict_y(found.model, found.scale.X(X))
     np.testing.assert_allclose(found.scale.back(mean), 0.1)
     assert (var > 0.05).all() and "all targets are equal" in found.story[0]
@@ -125,10 +125,10 @@ def test_rows_of_weight_zero_are_not_there(rng):
     X, y = table(rng, 150)
     there = rng.random(150) < 0.7
     options = {"seconds": 1.0, "by_work": True, "rng": 0}
-    one = fs.recipes.search(X, np.where(there, y, 1e9), weights=2.0 * there, **options)
-    other = fs.recipes.search(X[there], y[there], weights=np.full(there.sum(), 2.0), **options)
+    one = fs.search(X, np.where(there, y, 1e9), weights=2.0 * there, **options)
+    other = fs.search(X[there], y[there], weights=np.full(there.sum(), 2.0), **options)
     for (path, _, first), (_, _, second) in zip(
-        fs.leaves(one.model), fs.leaves(other.model), strict=True
+        fs.records.leaves(one.model), fs.records.leaves(other.model), strict=True
     ):
         np.testing.assert_array_equal(first, second, err_msg=path)
 
@@ -150,7 +150,7 @@ def test_a_candidate_that_fails_loses_and_its_earlier_looks_stay(rng, monkeypatc
         return take(self, *args)
 
     monkeypatch.setattr(networks.Deep, "take", failing)
-    found = fs.recipes.search(X, y, rng=0, **SHORT)
+    found = fs.search(X, y, rng=0, **SHORT)
     assert any("failed, so it is out" in line for line in found.story)
     assert any(look["candidate"].startswith("network") for look in found.looks)
 
@@ -170,7 +170,7 @@ def test_where_all_fail_the_last_error_is_raised(rng, monkeypatch):
     ):
         monkeypatch.setattr(kind, "take", failing)
     with pytest.raises(fs.NotPositiveDefinite):
-        fs.recipes.search(X, y, rng=0, **SHORT)
+        fs.search(X, y, rng=0, **SHORT)
 
 
 @pytest.mark.parametrize("at", [1, 4])
@@ -189,9 +189,9 @@ def test_ctrl_c_returns_the_best_look(rng, monkeypatch, at):
     monkeypatch.setattr(stages, "look_at", interrupted)
     if at == 1:
         with pytest.raises(KeyboardInterrupt):
-            fs.recipes.search(X, y, rng=0, **SHORT)
+            fs.search(X, y, rng=0, **SHORT)
         return
-    found = fs.recipes.search(X, y, rng=0, **SHORT)
+    found = fs.search(X, y, rng=0, **SHORT)
     assert found.interrupted and len(found.looks) == at - 1
     assert any(line.startswith("interrupted") for line in found.story)
     assert np.isfinite(fs.predict_y(found.model, found.scale.X(X))).all()
@@ -208,17 +208,17 @@ def test_ctrl_c_returns_the_best_look(rng, monkeypatch, at):
 )
 def test_bad_seconds_are_refused(rng, seconds, error, message):
     with pytest.raises(error, match=message):
-        fs.recipes.search(*table(rng, 20), seconds)
+        fs.search(*table(rng, 20), seconds)
 
 
 def test_bad_data_are_refused(rng):
     X, y = table(rng, 30)
     with pytest.raises(ValueError, match="one target for each row"):
-        fs.recipes.search(X, np.c_[y, y])
+        fs.search(X, np.c_[y, y])
     with pytest.raises(ValueError, match="nan"):
-        fs.recipes.search(np.where(X > 2, np.nan, X), y)
+        fs.search(np.where(X > 2, np.nan, X), y)
     with pytest.raises(ValueError, match="too large to be squared"):
-        fs.recipes.search(np.c_[X, np.full(30, 1e151)], y)
+        fs.search(np.c_[X, np.full(30, 1e151)], y)
 
 
 def test_search_finds_four_relevant_inputs_of_thirty_two(rng, caplog):
@@ -227,6 +227,6 @@ def test_search_finds_four_relevant_inputs_of_thirty_two(rng, caplog):
     X = rng.standard_normal((N, 32))
     y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.5 * X[:, 3] + 0.1 * rng.standard_normal(N)
     with caplog.at_level(logging.WARNING, "fastsvgp"):
-        found = fs.recipes.search(X[:2000], y[:2000], 8.0, by_work=True, rng=0)
+        found = fs.search(X[:2000], y[:2000], 8.0, by_work=True, rng=0)
     mean, _ = found.scale.back(*fs.predict_y(found.model, found.scale.X(X[2000:])))
     assert np.sqrt(np.mean((mean - y[2000:]) ** 2)) < 0.6 * y.std()

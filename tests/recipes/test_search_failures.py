@@ -154,7 +154,7 @@ def test_if_all_candidates_fail_the_last_error_is_raised(rng, monkeypatch):
         monkeypatch.setattr(kind, "take", _failing(calls))
     monkeypatch.setattr(plain_processes.Scarce, "take", _failing(calls))
     with pytest.raises(FAILURES) as raised:
-        fs.recipes.search(X, np.sin(X[:, 0]), 4.0, tell=lines.append, **WORK)
+        fs.search(X, np.sin(X[:, 0]), 4.0, tell=lines.append, **WORK)
     assert str(raised.value) == f"failure {len(calls)}" and len(calls) > 5
     assert sum("failed, so it is out (failure" in line for line in lines) == len(calls)
 
@@ -166,7 +166,7 @@ def test_if_all_candidates_for_classes_fail_the_last_error_is_raised(rng, monkey
     calls = []
     monkeypatch.setattr(Candidate, take, _failing(calls))
     with pytest.raises(FAILURES) as raised:
-        fs.recipes.search(X, X[:, 0] > 0, 4.0, likelihood="classes", **WORK)
+        fs.search(X, X[:, 0] > 0, 4.0, likelihood="classes", **WORK)
     assert str(raised.value) == f"failure {len(calls)}" and len(calls) > 1
 
 
@@ -180,7 +180,7 @@ def test_if_cross_validation_fails_the_temperature_is_one(rng, monkeypatch, like
 
     def found(temperature):
         monkeypatch.setattr(target_stages, "cross_validated_temperature", temperature)
-        return fs.recipes.search(X, y, 0.3, likelihood=likelihood, **WORK)
+        return fs.search(X, y, 0.3, likelihood=likelihood, **WORK)
 
     def failing(*args):
         raise error
@@ -190,7 +190,7 @@ def test_if_cross_validation_fails_the_temperature_is_one(rng, monkeypatch, like
     assert failed.chosen == at_one.chosen
     differs = False
     for (path, _, one), (_, _, same), (_, _, hot) in zip(
-        *(fs.leaves(each.model) for each in (failed, at_one, other)), strict=True
+        *(fs.records.leaves(each.model) for each in (failed, at_one, other)), strict=True
     ):
         np.testing.assert_array_equal(one, same, err_msg=path)
         differs |= not np.array_equal(one, hot)

@@ -11,7 +11,7 @@ from fastsvgp.recipes.model_search.rows import Rows
 
 
 def search(X, y):
-    return fs.recipes.search(X, y, 4.0, by_work=True, rng=0)
+    return fs.search(X, y, 4.0, by_work=True, rng=0)
 
 
 def test_a_line_is_linear_and_noise_alone_is_not():
@@ -68,9 +68,9 @@ def test_a_sparse_process_of_few_rows_has_a_linear_part(rng, tune, N, linear):
     tune(exact_rows=30)
     rows = Rows(rng.standard_normal((N, 2)), rng.standard_normal(N))
     plain = Plain("", None, rows, rng)
-    assert isinstance(plain.hyper().covariance, fs.Sum) == linear
+    assert isinstance(plain.hyper().covariance, fs.covariances.Sum) == linear
     assert plain.lengthscales().shape == (2,)
-    assert isinstance(Exact("", None, rows).hyper().covariance, fs.Sum)
+    assert isinstance(Exact("", None, rows).hyper().covariance, fs.covariances.Sum)
     smooth = Exact("", None, rows, smooth_on(rows.X)).hyper().covariance
     assert isinstance(smooth, fs.Matern32)
 
@@ -80,7 +80,7 @@ def test_a_part_that_vanished_is_not_zero_in_float32(rng, kind):
     rows = Rows(rng.standard_normal((9, 2)), rng.standard_normal(9))
     candidate = kind("", None, rows, *([rng] if kind is Plain else []))
     tiny, smooth = np.finfo(np.float64).tiny, smooth_on(rows.X)
-    covariance = fs.Sum([fs.Linear(tiny), smooth])
+    covariance = fs.covariances.Sum([fs.Linear(tiny), smooth])
     candidate._sgpr = fs.replace(candidate._sgpr, covariance=covariance)
     found = candidate.hyper().covariance
     assert np.float32(found.parts[0].variance) > 0

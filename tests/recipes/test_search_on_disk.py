@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.initialise import unique_rows
+from fastsvgp.inducing import unique_rows
 from fastsvgp.recipes.model_search import (
     last_posterior,
     looks,
@@ -76,18 +76,18 @@ def test_bad_rows_on_disk_are_named(rng, tmp_path, monkeypatch):
     X, y = table(rng)
     X[333, 2] = np.nan
     with pytest.raises(ValueError, match="`X`.* contains nan") as plain:
-        fs.recipes.search(X, y, 1.0)
+        fs.search(X, y, 1.0)
     for weights in (None, np.arange(600) % 2):
         with pytest.raises(ValueError) as on_disk:
-            fs.recipes.search(mapped(tmp_path, X), y, 1.0, weights=weights)
+            fs.search(mapped(tmp_path, X), y, 1.0, weights=weights)
         assert str(on_disk.value) == str(plain.value)
-    found = fs.recipes.search(mapped(tmp_path, X), y, 0.3, weights=np.arange(600) != 333, rng=0)
+    found = fs.search(mapped(tmp_path, X), y, 0.3, weights=np.arange(600) != 333, rng=0)
     assert np.isfinite(found.model.inducing).all()
     X[333, 2] = 1e151
     with pytest.raises(ValueError, match="too large to be squared"):
-        fs.recipes.search(mapped(tmp_path, X), y, 1.0)
+        fs.search(mapped(tmp_path, X), y, 1.0)
     with pytest.raises(ValueError, match=r"`y` must be \(600,\)"):
-        fs.recipes.search(mapped(tmp_path, X), y[:7], 1.0)
+        fs.search(mapped(tmp_path, X), y[:7], 1.0)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_search_on_disk_agrees_with_one_in_memory(tmp_path, monkeypatch, likelih
         y = (y > 0).astype(int) + (likelihood == "poisson") * (y > 1)
     settings = SETTINGS | {"seconds": seconds, "likelihood": likelihood}
     settings["weights"] = rng.integers(0, 3, 600) if seconds > 0.5 else None
-    memory = fs.recipes.search(X, y, **settings)
-    disk = fs.recipes.search(mapped(tmp_path, X), y, **settings)
+    memory = fs.search(X, y, **settings)
+    disk = fs.search(mapped(tmp_path, X), y, **settings)
     assert [one["candidate"] for one in disk.looks] == [one["candidate"] for one in memory.looks]
     assert disk.plan == memory.plan and disk.chosen == memory.chosen
     for ours, theirs in zip(
@@ -116,7 +116,7 @@ def test_search_on_disk_agrees_with_one_in_memory(tmp_path, monkeypatch, likelih
 
 def test_integers_on_disk(rng, tmp_path):
     X = rng.integers(0, 30, (200, 2)).astype(np.int32)
-    found = fs.recipes.search(mapped(tmp_path, X), np.sin(X[:, 0] / 5), 0.3, rng=0)
+    found = fs.search(mapped(tmp_path, X), np.sin(X[:, 0] / 5), 0.3, rng=0)
     assert found.model.inducing.dtype == np.float64
 
 
@@ -131,7 +131,7 @@ def test_memory_of_a_large_file_on_disk(rng, tmp_path, monkeypatch):
     search_models._rehearse(None)
     tracemalloc.start()
     try:
-        found = fs.recipes.search(X, y, 0.6, by_work=True, rng=1)
+        found = fs.search(X, y, 0.6, by_work=True, rng=1)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

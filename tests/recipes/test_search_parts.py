@@ -26,7 +26,9 @@ def problem(request, rng):
     if request.param == "inputs":
         covariance, Z = fs.Matern32(1.3, np.array([0.9, 1.4])), X[:12].copy()
     else:
-        covariance = fs.OnFeatures(fs.RBF(1.3, np.ones(3)), fs.Network.random((2, 7, 3), rng=rng))
+        covariance = fs.covariances.OnFeatures(
+            fs.RBF(1.3, np.ones(3)), fs.covariances.Network.random((2, 7, 3), rng=rng)
+        )
         Z = covariance.network(X[:12])
     return covariance, Z, rows
 

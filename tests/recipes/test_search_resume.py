@@ -43,13 +43,13 @@ def interrupted_at(monkeypatch, module, number, *data, **settings):
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "look_at", interrupted)
-        return fs.recipes.search(*data, **settings)
+        return fs.search(*data, **settings)
 
 
 def assert_equal(one, other):
     assert one.story == other.story and one.plan == other.plan and one.looks == other.looks
     for (path, _, first), (_, _, second) in zip(
-        fs.leaves(one.model), fs.leaves(other.model), strict=True
+        fs.records.leaves(one.model), fs.records.leaves(other.model), strict=True
     ):
         np.testing.assert_array_equal(first, second, err_msg=path)
 
@@ -67,7 +67,7 @@ def test_resumed_search_equals_one_without_interruption(
     tune(exact_rows=exact)
     X, y = table(rng)
     search_models._rehearse(None)
-    whole = fs.recipes.search(X, y, **SETTINGS)
+    whole = fs.search(X, y, **SETTINGS)
     assert whole.saved is None and len(whole.looks) > 6
     trained = []
     for kind in (ByMinibatches, Plain, Exact, Scarce):
@@ -81,7 +81,7 @@ def test_resumed_search_equals_one_without_interruption(
         fs.save(tmp_path / "search.npz", half.saved)
         trained.clear()
         saved = half.saved if at == 4 else tmp_path / "search.npz"
-        assert_equal(fs.recipes.search(X, y, **SETTINGS, resume=saved), whole)
+        assert_equal(fs.search(X, y, **SETTINGS, resume=saved), whole)
         # the finished stages are not trained again
         assert trained == [look["candidate"] for look in whole.looks[at - 1 :]]
 
@@ -92,7 +92,7 @@ def _deep(rows, rng):
 
 def _linear(rows, rng):
     labels = Rows(rows.X, (rows.y > 0).astype(int))
-    return LinearModel("linear", None, labels, rng, fs.BernoulliLogit())
+    return LinearModel("linear", None, labels, rng, fs.likelihoods.BernoulliLogit())
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_candidate_goes_on_from_its_saved_state(rng, monkeypatch, tmp_path, tu
         candidate.take(clock, 0.03, (0.5, 1.0))
     assert (again.counts, again.spent, other.steps) == (plan.counts, plan.spent, one.steps)
     models = [candidate.saved()[0] for candidate in (one, other)]
-    for (path, _, first), (_, _, second) in zip(*map(fs.leaves, models), strict=True):
+    for (path, _, first), (_, _, second) in zip(*map(fs.records.leaves, models), strict=True):
         np.testing.assert_array_equal(first, second, err_msg=path)
 
 
@@ -137,12 +137,12 @@ def test_a_search_can_be_interrupted_twice_and_ends_by_its_plan(rng, monkeypatch
     assert len(once.saved.stages) == 2 and len(twice.saved.stages) == 4
     assert twice.saved.stages[1].spent == once.saved.stages[1].spent
     # the clock goes on where it stopped, and the seed is that of the first search
-    found = fs.recipes.search(X, y, 1.0, resume=twice.saved)
+    found = fs.search(X, y, 1.0, resume=twice.saved)
     assert found.looks[:4] == twice.looks[:4] and len(found.looks) > 4
     assert found.looks[4]["seconds"] >= found.looks[3]["seconds"]
-    again = fs.recipes.search(X, y, **clock, plan=found.plan)
+    again = fs.search(X, y, **clock, plan=found.plan)
     for (path, _, first), (_, _, second) in zip(
-        fs.leaves(found.model), fs.leaves(again.model), strict=True
+        fs.records.leaves(found.model), fs.records.leaves(again.model), strict=True
     ):
         np.testing.assert_array_equal(first, second, err_msg=path)
 
@@ -158,11 +158,11 @@ def test_failed_candidates_stay_out(rng, monkeypatch):
             raise ArithmeticError("no. Really")
 
     monkeypatch.setattr(stages.Deep, "take", failing)
-    whole = fs.recipes.search(X, y, **SETTINGS)
+    whole = fs.search(X, y, **SETTINGS)
     half = interrupted_at(monkeypatch, stages, len(whole.looks), X, y, **SETTINGS)
     assert [stage.failure for stage in half.saved.stages if stage.failure] == ["no"]
     monkeypatch.setattr(stages.Deep, "take", take)
-    assert_equal(fs.recipes.search(X, y, **SETTINGS, resume=half.saved), whole)
+    assert_equal(fs.search(X, y, **SETTINGS, resume=half.saved), whole)
 
 
 @pytest.mark.parametrize("likelihood", ["softmax", "poisson"])
@@ -170,10 +170,10 @@ def test_resumed_search_for_classes_and_counts(rng, monkeypatch, tmp_path, likel
     X = rng.standard_normal((300, 2))
     y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0.5)
     settings = SETTINGS | {"likelihood": likelihood}
-    whole = fs.recipes.search(X, y, **settings)
+    whole = fs.search(X, y, **settings)
     half = interrupted_at(monkeypatch, target_stages, len(whole.looks) - 1, X, y, **settings)
     fs.save(tmp_path / "search.npz", half.saved)
-    assert_equal(fs.recipes.search(X, y, **settings, resume=tmp_path / "search.npz"), whole)
+    assert_equal(fs.search(X, y, **settings, resume=tmp_path / "search.npz"), whole)
 
 
 def test_the_stages_of_another_search_are_refused(rng, monkeypatch, tmp_path):
@@ -187,16 +187,14 @@ def test_the_stages_of_another_search_are_refused(rng, monkeypatch, tmp_path):
     ):
         given = {"X": X, "y": y} | SETTINGS | other
         with pytest.raises(ValueError, match=f"`resume` is of another search: .*{message}"):
-            fs.recipes.search(**given, resume=half.saved)
+            fs.search(**given, resume=half.saved)
     stages_ = half.saved.stages
     swapped = fs.replace(half.saved, stages=(stages_[1], stages_[0], stages_[2]))
     with pytest.raises(PlanMismatch, match="there 'plain, rank inputs' came next"):
-        fs.recipes.search(X, y, **SETTINGS, resume=swapped)
+        fs.search(X, y, **SETTINGS, resume=swapped)
     with pytest.raises(PlanMismatch, match="`plan` is shorter"):
-        fs.recipes.search(
-            X, y, **SETTINGS, resume=half.saved, plan={"counts": half.plan["counts"][:1]}
-        )
+        fs.search(X, y, **SETTINGS, resume=half.saved, plan={"counts": half.plan["counts"][:1]})
     fs.save(tmp_path / "model.npz", half.model)
     with pytest.raises(fs.DataFileError, match="holds a SVGP, not an interrupted search"):
-        fs.recipes.search(X, y, **SETTINGS, resume=tmp_path / "model.npz")
+        fs.search(X, y, **SETTINGS, resume=tmp_path / "model.npz")
     assert isinstance(half.saved, SavedSearch)

@@ -147,7 +147,7 @@ def test_ctrl_c_at_the_end_keeps_the_best_look(rng, monkeypatch):
 
     monkeypatch.setattr(LastPosterior, "_best", interrupted)
     X = rng.uniform(-2, 2, (300, 2))
-    found = fs.recipes.search(X, np.sin(X[:, 0]), 4.0, by_work=True, rng=0)
+    found = fs.search(X, np.sin(X[:, 0]), 4.0, by_work=True, rng=0)
     assert found.interrupted and calls == [False, True]
 
 

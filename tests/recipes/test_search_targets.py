@@ -43,7 +43,7 @@ def test_search_for_classes_beats_their_frequencies(rng, C):
     X, y = classes(rng, 600, C)
     labels = np.array(["a", "b", "c", "d"])[y]
     lines = []
-    found = fs.recipes.search(X, labels, 2.0, likelihood="classes", tell=lines.append, **WORK)
+    found = fs.search(X, labels, 2.0, likelihood="classes", tell=lines.append, **WORK)
     assert type(found.model.likelihood) is (fs.BernoulliProbit if C == 2 else fs.Softmax)
     assert found.scale.classes.tolist() == list("abcd")[:C]
     X_new, y_new = classes(rng, 2000, C)
@@ -59,7 +59,7 @@ def test_search_for_counts_is_near_their_rate(rng):
     X = rng.uniform(-2, 2, (400, 2))
     rate = np.exp(1 + np.sin(2 * X[:, 0]))
     y = rng.poisson(rate)
-    found = fs.recipes.search(X[:300], y[:300], 2.0, likelihood="poisson", **WORK)
+    found = fs.search(X[:300], y[:300], 2.0, likelihood="poisson", **WORK)
     density = fs.predict_log_density(found.model, found.scale.X(X[300:]), y[300:].astype(float))
     best, trivial = poisson.logpmf(y[300:], rate[300:]), poisson.logpmf(y[300:], y[:300].mean())
     assert density.mean() > 0.3 * trivial.mean() + 0.7 * best.mean()
@@ -68,11 +68,11 @@ def test_search_for_counts_is_near_their_rate(rng):
 
 def test_plan_of_a_search_for_classes_repeats_to_the_bit(rng):
     X, y = classes(rng, 300, 2)
-    found = fs.recipes.search(X, y, 2.0, likelihood="bernoulli-logit", **WORK)
-    again = fs.recipes.search(X, y, 2.0, likelihood="bernoulli-logit", rng=1, plan=found.plan)
+    found = fs.search(X, y, 2.0, likelihood="bernoulli-logit", **WORK)
+    again = fs.search(X, y, 2.0, likelihood="bernoulli-logit", rng=1, plan=found.plan)
     assert again.story[-1] == found.story[-1]
     for (path, _, one), (_, _, other) in zip(
-        fs.leaves(found.model), fs.leaves(again.model), strict=True
+        fs.records.leaves(found.model), fs.records.leaves(again.model), strict=True
     ):
         np.testing.assert_array_equal(one, other, err_msg=path)
 
@@ -80,24 +80,27 @@ def test_plan_of_a_search_for_classes_repeats_to_the_bit(rng):
 def test_few_rows_are_compared_by_bounds(rng):
     X = rng.standard_normal((60, 3))
     y = X @ [1.0, -2.0, 0.5] > 0.3 * rng.standard_normal(60)
-    found = fs.recipes.search(X, y, 1.0, likelihood="classes", **WORK)
+    found = fs.search(X, y, 1.0, likelihood="classes", **WORK)
     assert found.looks == () and found.chosen == "linear, raw inputs"  # a linear rule made y
     assert sum("bound" in line for line in found.story) == 3
     ring = np.hypot(X[:, 0], X[:, 1]) > 1.2
-    found = fs.recipes.search(X, ring, 1.0, likelihood="classes", **WORK)
+    found = fs.search(X, ring, 1.0, likelihood="classes", **WORK)
     assert found.chosen == "plain, raw inputs"
 
 
 @pytest.mark.parametrize(
-    "likelihood", [fs.BernoulliLogit(), fs.Softmax(num_classes=3), fs.Poisson(exposure=2.0)]
+    "likelihood",
+    [fs.likelihoods.BernoulliLogit(), fs.Softmax(num_classes=3), fs.Poisson(exposure=2.0)],
 )
 def test_tempered_model_has_the_marginals_of_its_temperature(rng, likelihood):
     X = rng.standard_normal((40, 2))
-    covariance = fs.Sum((fs.Linear(0.5), fs.RBF(2.0, np.ones(2)) * fs.Matern32(1.5, 1.0)))
+    covariance = fs.covariances.Sum(
+        (fs.Linear(0.5), fs.RBF(2.0, np.ones(2)) * fs.Matern32(1.5, 1.0))
+    )
     Z = np.stack(np.meshgrid(*[[-1.5, 0.0, 1.5]] * 2), axis=-1).reshape(9, 2)  # the jitter is small
     model = at_prior(covariance, Z, likelihood)
     q = fs.replace(model.posterior, mean=rng.standard_normal(model.posterior.mean.shape))
-    constant = fs.ConstantMean(rng.standard_normal(q.mean.shape[:-1]))
+    constant = fs.means.ConstantMean(rng.standard_normal(q.mean.shape[:-1]))
     model = fs.replace(model, posterior=q, mean=constant)
     for T in (0.3, 4.0):
         expected = temperature.at_temperature(
@@ -111,7 +114,12 @@ def test_tempered_model_has_the_marginals_of_its_temperature(rng, likelihood):
 def test_temperature_finds_functions_that_are_too_small(rng):
     f = 4 * rng.standard_normal(4000)
     y = (rng.uniform(size=4000) < 1 / (1 + np.exp(-f))).astype(int)
-    model = at_prior(fs.RBF(1.0, 1.0), np.zeros((1, 1)), fs.BernoulliLogit(), fs.ConstantMean(0.0))
+    model = at_prior(
+        fs.RBF(1.0, 1.0),
+        np.zeros((1, 1)),
+        fs.likelihoods.BernoulliLogit(),
+        fs.means.ConstantMean(0.0),
+    )
     small = Marginals(f / 4, np.full(4000, 1e-6))
     assert temperature.temperature_of(model, small, y, None) == pytest.approx(4.0, rel=0.15)
     few = Marginals(f[:3] / 4, np.full(3, 1e-6))  # three rows hardly move the prior
@@ -123,7 +131,9 @@ def test_held_out_labels_of_pure_noise_promise_nothing(rng):
     raw = Scale.of(X, y.astype(float), False)
     parts = [Rows(X[at], y[at]) for at in np.split(np.arange(1500), [280, 890])]
     plan = Plan(2.0, by_work=True)
-    race = stages.TargetStages(fs.BernoulliLogit(), *parts, raw, raw, plan, 0, lambda line: None)
+    race = stages.TargetStages(
+        fs.likelihoods.BernoulliLogit(), *parts, raw, raw, plan, 0, lambda line: None
+    )
     race.run()
     assert max(look.score for look in race.looks) < np.log(0.5) + 0.08
 
@@ -134,7 +144,7 @@ def test_cross_validation_keeps_equal_rows_together(rng):
     X = np.repeat(rng.standard_normal((40, 1)), 3, axis=0)
     y = np.repeat(rng.integers(0, 2, 40), 3)
     rows = Rows(X, y)
-    plain = Plain("plain", None, rows, rng, fs.BernoulliLogit())
+    plain = Plain("plain", None, rows, rng, fs.likelihoods.BernoulliLogit())
     plain.take_at_once(Plan(1.0, by_work=True), 0.5, 60)
     ample, spent = Plan(9.0, by_work=True), Plan(0.0, by_work=True)
     groups = rows_module.groups_of(X, np.random.default_rng(0))
@@ -146,9 +156,9 @@ def test_cross_validation_keeps_equal_rows_together(rng):
 def test_weights_count_as_repeated_rows(rng):
     X, y = classes(rng, 50, 2)
     weights = rng.integers(1, 3, 50)
-    one = fs.recipes.search(X, y, 1.0, likelihood="classes", weights=weights, **WORK)
+    one = fs.search(X, y, 1.0, likelihood="classes", weights=weights, **WORK)
     twice = np.repeat(np.arange(50), weights)
-    other = fs.recipes.search(X[twice], y[twice], 1.0, likelihood="classes", **WORK)
+    other = fs.search(X[twice], y[twice], 1.0, likelihood="classes", **WORK)
     assert one.chosen == other.chosen
     p = [fs.predict_y(found.model, found.scale.X(X))[0] for found in (one, other)]
     np.testing.assert_allclose(*p, atol=2e-3)
@@ -175,7 +185,7 @@ def test_natural_steps_begin_small():
 def test_bad_targets_of_a_search_are_named(likelihood, y, message):
     X = np.random.default_rng(0).standard_normal((40, 2))
     with pytest.raises(ValueError, match=message):
-        fs.recipes.search(X, y, 1.0, likelihood=likelihood)
+        fs.search(X, y, 1.0, likelihood=likelihood)
 
 
 def test_brief_search_trains_on_all_rows(rng, monkeypatch, tune):
@@ -186,7 +196,7 @@ def test_brief_search_trains_on_all_rows(rng, monkeypatch, tune):
         stages.TargetStages, "_at_once", lambda self: seen.append((len(self.rows), self.held))
     )
     with pytest.raises(AttributeError):  # nothing was trained
-        fs.recipes.search(X, y, 1.0, likelihood="classes", **WORK)
+        fs.search(X, y, 1.0, likelihood="classes", **WORK)
     assert seen == [(240, None)]
 
 
@@ -194,7 +204,7 @@ def test_plan_of_a_longer_search_is_refused(rng, monkeypatch):
     X, y = classes(rng, 240, 2)
     plan = {"seconds": 60, "counts": [["plain, raw inputs: steps", 30], ["has time", 1]]}
     with pytest.raises(ValueError, match="`plan` is not one of this search"):
-        fs.recipes.search(X, y, 1.0, likelihood="classes", rng=1, plan=plan)
+        fs.search(X, y, 1.0, likelihood="classes", rng=1, plan=plan)
 
 
 def test_ctrl_c_whose_exception_was_lost_ends_a_search():

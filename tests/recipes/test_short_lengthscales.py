@@ -18,7 +18,7 @@ def sine(rng, cycles, N=60):
 
 def start_at(X, lengthscale=1.3):
     smooth = fs.Matern32(1.0, np.array([lengthscale]))
-    return fs.SGPR(fs.Sum((fs.Linear(1.0), smooth)), X.copy(), 0.1)
+    return fs.SGPR(fs.covariances.Sum((fs.Linear(1.0), smooth)), X.copy(), 0.1)
 
 
 def lengthscale(sgpr):

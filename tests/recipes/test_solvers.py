@@ -35,7 +35,7 @@ def test_all_interfaces_choose_by_the_same_numbers(rows, inducing, solver):
 
 def test_without_collapsed_bound_there_are_no_thresholds():
     assert solver_for("auto", fs.StudentT(1.0), fs.Whitened, 50, 50) == "natural"
-    assert solver_for("auto", fs.Gaussian(0.1), fs.LikelihoodForm, 50, 50) == "adam"
+    assert solver_for("auto", fs.Gaussian(0.1), fs.posteriors.LikelihoodForm, 50, 50) == "adam"
     assert solver_for("natural", fs.Gaussian(0.1), fs.Whitened, 50, 50) == "natural"
     assert solver_for("lbfgs", fs.Gaussian(0.1), fs.Whitened, 10**6, 5) == "lbfgs"
 
@@ -47,7 +47,7 @@ def test_starts_count_all_rows_and_both_sets(rng, monkeypatch):
     )
     X = np.repeat(rng.standard_normal((30, 1)), 40, axis=0)
     y = rng.standard_normal(len(X))
-    pair = fs.InducingPair(X[:3], X[40:44])
+    pair = fs.posteriors.InducingPair(X[:3], X[40:44])
     for inducing, posterior in (
         (29, "whitened"),
         (30, "whitened"),

@@ -50,7 +50,7 @@ def test_weighted_row_equals_repeated_rows(rng, inducing, ard, N):
     )
     np.testing.assert_allclose(weighted.scale.X(X), repeated.scale.X(X), rtol=1e-12, atol=1e-12)
     for (path, _, one), (_, _, other) in zip(
-        fs.leaves(weighted.model), fs.leaves(repeated.model), strict=True
+        fs.records.leaves(weighted.model), fs.records.leaves(repeated.model), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12, err_msg=path)
     np.testing.assert_array_equal(weighted.fit["weights"], weights)
@@ -145,10 +145,13 @@ def test_scales_survive_json(rng):
             "must be one of 'gaussian', 'student-t', 'laplace', 'heteroskedastic'",
         ),
         ({"likelihood": "Gaussian"}, "`likelihood` has no choice 'Gaussian'; did you mean 'gauss"),
-        ({"likelihood": fs.Laplace}, "`likelihood` is Laplace, a class; call it: fs.Laplace"),
+        (
+            {"likelihood": fs.likelihoods.Laplace},
+            "`likelihood` is Laplace, a class; call it: fs.likelihoods.Laplace",
+        ),
         ({"likelihood": "poisson", "y": np.full(50, 0.5)}, "`y` must hold counts; got 0.5"),
         (
-            {"covariance": fs.RBF().on(0) * fs.Categorical().on(1)},
+            {"covariance": fs.RBF().on(0) * fs.covariances.Categorical().on(1)},
             "`X` contains .* in a column of codes",
         ),
         ({"latents": 10**9}, "`latents` must be at most 10000, got 1000000000"),
@@ -157,7 +160,11 @@ def test_scales_survive_json(rng):
             "Softmax is for classes, and here targets are numbers",
         ),
         (
-            {"covariance": fs.Convolutional(fs.RBF(), 1.0, image_shape=(3, 1), patch_shape=(1, 1))},
+            {
+                "covariance": fs.covariances.Convolutional(
+                    fs.RBF(), 1.0, image_shape=(3, 1), patch_shape=(1, 1)
+                )
+            },
             "inputs are patches",
         ),
         ({"posterior": fs.Whitened}, "`posterior` must be one of 'whitened'"),
@@ -241,7 +248,9 @@ def typical(start, X):
     """Return the part of each input in the squared scaled distance of a typical pair of rows."""
     Xs = start.scale.X(X)
     return np.square(
-        fs.median_lengthscales(Xs, rng=0) / np.sqrt(12) / start.model.covariance.lengthscales
+        fs.inducing.median_lengthscales(Xs, rng=0)
+        / np.sqrt(12)
+        / start.model.covariance.lengthscales
     )
 
 
@@ -282,7 +291,10 @@ def test_relevant_inputs_start_with_shorter_lengthscales(
 def test_relevance_counts_where_few_inputs_matter(rng, monkeypatch, matter):
     X = rng.standard_normal((50, 12)) * np.arange(1, 13)
     X[:, 11] = 2.0
-    start, longer = fs.median_lengthscales(X, rng=0), np.where(np.arange(12) < matter, 7.0, 700.0)
+    start, longer = (
+        fs.inducing.median_lengthscales(X, rng=0),
+        np.where(np.arange(12) < matter, 7.0, 700.0),
+    )
 
     def found(model, *_, **__):
         covariance = fs.replace(
@@ -334,6 +346,8 @@ def test_ranks_start_at_the_model_of_one_process(rng, few_rows_are_drawn):
 
     alone = model_of(None)
     for found in fs.distributed.threads(2).run(model_of):
-        for (path, _, one), (_, _, other) in zip(fs.leaves(found), fs.leaves(alone), strict=True):
+        for (path, _, one), (_, _, other) in zip(
+            fs.records.leaves(found), fs.records.leaves(alone), strict=True
+        ):
             np.testing.assert_array_equal(one, other, err_msg=path)
     assert np.ptp(alone.covariance.lengthscales) > 1  # by relevance

@@ -51,7 +51,9 @@ def test_files_do_not_know_private_records(registry):
         size: Any = records.leaf("positive")
 
     assert records.is_record(Pebble(1.0)) and (__name__, "Pebble") not in registry
-    assert [(path, kind) for path, kind, _ in fs.leaves(Pebble([1.0]))] == [("size", "positive")]
+    assert [(path, kind) for path, kind, _ in fs.records.leaves(Pebble([1.0]))] == [
+        ("size", "positive")
+    ]
     assert not [name for name in catalogue.OURS if name.startswith("_")]
     with pytest.raises(AttributeError):  # frozen
         Pebble(1.0).size = 2.0
@@ -90,19 +92,19 @@ def own_gamma(module):
 @pytest.mark.parametrize("imported", [True, False])
 def test_an_own_record_bears_a_name_of_ours(tmp_path, registry, imported):
     """Whether or not ours is imported; this is a name that a later version takes."""
-    ours = fs.Gamma
+    ours = fs.likelihoods.Gamma
     if not imported:
         del registry["fastsvgp.likelihoods.gamma", "Gamma"]
     Gamma = own_gamma("my_rocks")
     registry["fastsvgp.likelihoods.gamma", "Gamma"] = ours
-    mixed = fs.Sum((Gamma(2.0), ours(3.0), fs.On(Gamma(4.0), columns=(0,))))
+    mixed = fs.covariances.Sum((Gamma(2.0), ours(3.0), fs.covariances.On(Gamma(4.0), columns=(0,))))
     fs.save(tmp_path / "mixed.npz", mixed)
     own, package, inner = header_of(tmp_path / "mixed.npz")["tree"]["fields"]["parts"]["parts"]
     assert own["module"] == "my_rocks" == inner["fields"]["part"]["module"]
     assert "module" not in package
     with warnings.catch_warnings(action="error"):
         loaded = fs.load(tmp_path / "mixed.npz")
-    assert [type(part) for part in loaded.parts] == [Gamma, ours, fs.On]
+    assert [type(part) for part in loaded.parts] == [Gamma, ours, fs.covariances.On]
     assert repr(loaded) == repr(mixed)
     del registry["my_rocks", "Gamma"]
     with pytest.raises(
@@ -139,9 +141,11 @@ def test_a_script_that_two_modules_could_be(tmp_path, registry):
 
 def test_our_records_load_whatever_was_imported(tmp_path):
     """In a new process, in both orders, because some records import others."""
-    optimiser = fs.by_field(fs.adam(fs.schedules.plateau(0.1)), {"variance": fs.sgd(0.1)})
+    optimiser = fs.optim.by_field(
+        fs.adam(fs.optim.schedules.plateau(0.1)), {"variance": fs.sgd(0.1)}
+    )
     state = optimiser.init(fs.RBF(1.5, 2.0))
-    training = fs.TrainingState(model(), state)
+    training = fs.optim.TrainingState(model(), state)
     trees = (
         state.parts[1].schedules[0],
         training.trend,
@@ -198,7 +202,9 @@ def test_nothing_is_imported_that_a_file_names(tmp_path, monkeypatch, name, modu
 def test_a_file_says_which_module_to_import(tmp_path, registry):
     path = tmp_path / "rocks.npz"
     Boulder = boulder("my_rocks")
-    fs.save(path, fs.Sum((fs.RBF(variance=1.5), Boulder(np.array([2.0, 3.0]), shade="red"))))
+    fs.save(
+        path, fs.covariances.Sum((fs.RBF(variance=1.5), Boulder(np.array([2.0, 3.0]), shade="red")))
+    )
     header = header_of(path)
     assert header["format"] == persistence.FORMAT == "fastsvgp-record-2"
     rbf, own = header["tree"]["fields"]["parts"]["parts"]

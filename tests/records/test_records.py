@@ -22,7 +22,7 @@ SHIM = "common/compiled.py", "common/forms.py", "common/link_once.py", "common/a
 
 
 def test_leaves_name_every_number_in_order():
-    assert [path for path, _, _ in fs.leaves(model())] == [
+    assert [path for path, _, _ in fs.records.leaves(model())] == [
         "covariance.parts.0.variance",
         "covariance.parts.0.lengthscales",
         "covariance.parts.1.parts.0.variance",
@@ -32,24 +32,24 @@ def test_leaves_name_every_number_in_order():
         "posterior.scale_tril",
         "mean.value",
     ]
-    kinds = {path: kind for path, kind, _ in fs.leaves(model())}
+    kinds = {path: kind for path, kind, _ in fs.records.leaves(model())}
     assert kinds["posterior.scale_tril"] == "tril" and kinds["inducing"] == "real"
     assert kinds["covariance.parts.0.variance"] == "positive"
 
 
 def test_tree_map_keeps_settings_and_gaps():
     m = model()
-    doubled = fs.tree_map(lambda a, b: a + b, m, m)
+    doubled = fs.records.tree_map(lambda a, b: a + b, m, m)
     assert doubled.covariance.parts[0].variance == 3.0 and doubled.likelihood.num_classes == 3
     assert doubled.posterior.mean.dtype == np.float32
-    gap = fs.replace_at(m, "covariance.parts.0.lengthscales", None)
-    assert fs.tree_map(lambda a, b: a + b, m, gap).covariance.parts[0].lengthscales is None
-    assert fs.tree_map(np.negative, fs.replace(m, mean=None)).mean is None
+    gap = fs.records.replace_at(m, "covariance.parts.0.lengthscales", None)
+    assert fs.records.tree_map(lambda a, b: a + b, m, gap).covariance.parts[0].lengthscales is None
+    assert fs.records.tree_map(np.negative, fs.replace(m, mean=None)).mean is None
 
 
 def test_replace_at_changes_one_leaf_and_nothing_else():
     m = model()
-    n = fs.replace_at(m, "covariance.parts.1.parts.0.variance", 9.0)
+    n = fs.records.replace_at(m, "covariance.parts.1.parts.0.variance", 9.0)
     assert (
         n.covariance.parts[1].parts[0].variance == 9.0
         and m.covariance.parts[1].parts[0].variance == 1.0
@@ -66,12 +66,12 @@ def test_replace_at_changes_one_leaf_and_nothing_else():
     }
     for path, said in nearest.items():
         with pytest.raises(ValueError, match=f"`path` .* is not a field of this SVGP; {said}") as e:
-            fs.replace_at(m, path, 1.0)
+            fs.records.replace_at(m, path, 1.0)
         assert len(str(e.value)) < 180
     with pytest.raises(TypeError, match="`path` must be a dotted path"):
-        fs.replace_at(m, 3, 1.0)
+        fs.records.replace_at(m, 3, 1.0)
     with pytest.raises(TypeError, match="`tree` must be a fastsvgp record, got dict"):
-        fs.replace_at({}, "mean", 1.0)
+        fs.records.replace_at({}, "mean", 1.0)
     with pytest.raises(AttributeError):  # frozen
         m.mean = None
 
@@ -84,11 +84,12 @@ def test_repr_shows_shapes_not_numbers():
 
 
 def test_tuples_of_numbers_are_numbers(tmp_path):
-    m = fs.replace_at(model(), "covariance.parts.0.lengthscales", (1.0, 2.0))
+    m = fs.records.replace_at(model(), "covariance.parts.0.lengthscales", (1.0, 2.0))
     np.testing.assert_array_equal(
-        dict((p, v) for p, _, v in fs.leaves(m))["covariance.parts.0.lengthscales"], [1.0, 2.0]
+        dict((p, v) for p, _, v in fs.records.leaves(m))["covariance.parts.0.lengthscales"],
+        [1.0, 2.0],
     )
-    assert fs.tree_map(np.shape, m).covariance.parts[0].lengthscales == (2,)
+    assert fs.records.tree_map(np.shape, m).covariance.parts[0].lengthscales == (2,)
     vector, unravel = fs.ravel(m)
     np.testing.assert_array_equal(vector, fs.ravel(model())[0])
     np.testing.assert_allclose(unravel(vector).covariance.parts[0].lengthscales, [1.0, 2.0])
@@ -102,7 +103,9 @@ def test_records_can_be_copied_and_pickled():
     m = model()
     for other in (copy.copy(m), copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
         assert repr(other) == repr(m) and type(other) is fs.SVGP
-        for (_, _, a), (_, _, b) in zip(fs.leaves(m), fs.leaves(other), strict=True):
+        for (_, _, a), (_, _, b) in zip(
+            fs.records.leaves(m), fs.records.leaves(other), strict=True
+        ):
             np.testing.assert_array_equal(a, b)
 
 
@@ -119,7 +122,7 @@ def test_a_default_may_be_given_by_position_or_by_name():
 
     for kind in (ByPosition, ByName):
         assert (kind().size, kind().setting, kind(size=1.0).size) == (2.0, 3, 1.0)
-        assert list(fs.leaves(kind())) == [("size", "positive", 2.0)]
+        assert list(fs.records.leaves(kind())) == [("size", "positive", 2.0)]
 
 
 def test_whatever_stands_in_a_field_can_be_shown():
@@ -129,7 +132,7 @@ def test_whatever_stands_in_a_field_can_be_shown():
 
 def test_a_record_in_the_place_of_a_number_is_no_number():
     model = fs.RBF(variance=fs.RBF())
-    assert [path for path, _, _ in fs.leaves(model)] == ["variance", "lengthscales"]
+    assert [path for path, _, _ in fs.records.leaves(model)] == ["variance", "lengthscales"]
 
 
 def test_leaves_are_found_once_and_kept_apart_from_the_record():
@@ -150,13 +153,13 @@ def test_leaves_are_found_once_and_kept_apart_from_the_record():
 def test_a_changed_record_has_leaves_of_its_own():
     here = model()
     flat(here)
-    moved = fs.tree_map(lambda value: value + 1, here)
+    moved = fs.records.tree_map(lambda value: value + 1, here)
     for changed in (
-        fs.replace(here, mean=fs.ConstantMean(3.0)),
-        fs.replace_at(here, "mean.value", 3.0),
+        fs.replace(here, mean=fs.means.ConstantMean(3.0)),
+        fs.records.replace_at(here, "mean.value", 3.0),
         replaced(here, {"mean.value": 3.0}),
         built(here, [*flat(here)[2][:-1], 3.0]),
-        copy.replace(here, mean=fs.ConstantMean(3.0)) if hasattr(copy, "replace") else moved,
+        copy.replace(here, mean=fs.means.ConstantMean(3.0)) if hasattr(copy, "replace") else moved,
     ):
         paths, kinds, values = flat(changed)
         assert paths == flat(here)[0] and kinds == flat(here)[1]
@@ -172,10 +175,10 @@ def test_leaves_read_while_a_record_is_made_are_those_of_the_finished_one():
         inner: Any = None
 
         def __post_init__(self):
-            (width,) = (value for path, _, value in fs.leaves(self) if path == "width")
+            (width,) = (value for path, _, value in fs.records.leaves(self) if path == "width")
             object.__setattr__(self, "width", 0.5 * np.asarray(width))
 
-    assert [*fs.leaves(Halved(4.0))] == [("width", "positive", 2.0)]
+    assert [*fs.records.leaves(Halved(4.0))] == [("width", "positive", 2.0)]
 
 
 def test_structures_that_share_their_classes():
@@ -187,7 +190,7 @@ def test_structures_that_share_their_classes():
 
     two, three = fs.RBF() + fs.RBF(), fs.RBF() + fs.RBF() + fs.RBF()
     assert len(paths(two)) == 7 and len(paths(three)) == 9 and len(paths(two)) == 7
-    assert paths(fs.RBF() + fs.Constant()) != paths(two)
+    assert paths(fs.RBF() + fs.covariances.Constant()) != paths(two)
     assert paths(None)[0] == "covariance" and paths(fs.RBF())[0] == "covariance.variance"
 
 

@@ -19,7 +19,7 @@ def test_save_and_load_round_trip(tmp_path):
     n, extra = persistence.load_with_extra(path)
     assert extra == {"columns": ["a", "b"]}
     assert repr(n) == repr(m) and isinstance(n.covariance.parts[0].variance, float)
-    for (p, _, a), (q, _, b) in zip(fs.leaves(m), fs.leaves(n), strict=True):
+    for (p, _, a), (q, _, b) in zip(fs.records.leaves(m), fs.records.leaves(n), strict=True):
         assert p == q and np.asarray(a).dtype == np.asarray(b).dtype
         np.testing.assert_array_equal(a, b)
     assert fs.load(path).likelihood.num_classes == 3
@@ -38,7 +38,7 @@ def test_numbers_of_numpy_keep_their_dtype(tmp_path):
 def test_settings_may_be_numbers_of_numpy(tmp_path):
     m = fs.replace(
         model(),
-        likelihood=fs.RobustMax(
+        likelihood=fs.likelihoods.RobustMax(
             num_classes=np.array([0, 1, 2]).max() + 1, epsilon=np.float32(0.25)
         ),
     )
@@ -50,12 +50,14 @@ def test_settings_may_be_numbers_of_numpy(tmp_path):
         and extra == {"edges": [0, 1, 2]}
     )
     with pytest.raises(TypeError, match="save: .* cannot be stored"):
-        fs.save(tmp_path / "n.npz", fs.replace(m, likelihood=fs.RobustMax(num_classes=len)))
+        fs.save(
+            tmp_path / "n.npz", fs.replace(m, likelihood=fs.likelihoods.RobustMax(num_classes=len))
+        )
     assert not (tmp_path / "n.npz").exists()
 
 
 def test_gradients_with_gaps_can_be_saved(tmp_path):
-    g = fs.replace(fs.replace_at(model(), "posterior.mean", None), covariance=None)
+    g = fs.replace(fs.records.replace_at(model(), "posterior.mean", None), covariance=None)
     fs.save(tmp_path / "g.npz", g)
     h = fs.load(tmp_path / "g.npz")
     assert h.posterior.mean is None and h.covariance is None
@@ -127,3 +129,15 @@ def test_what_is_no_number_and_no_record_is_not_saved(tmp_path, wrong):
     with pytest.raises(TypeError, match="save: `variance` cannot be stored"):
         fs.save(tmp_path / "x.npz", fs.RBF(variance=wrong))
     assert os.listdir(tmp_path) == []
+
+
+def test_a_setting_that_would_come_back_as_a_tuple_is_not_saved(tmp_path):
+    @fs.records.record
+    class Masked:
+        mask: object = fs.records.static()
+
+    with pytest.raises(TypeError, match="save: the setting `mask` holds an array, .* a tuple of"):
+        fs.save(tmp_path / "x.npz", Masked(np.ones(3)))
+    for mask in ((1, 0.5), "x", None, True, np.int64(3)):
+        fs.save(tmp_path / "x.npz", Masked(mask))
+        assert fs.load(tmp_path / "x.npz").mask == mask

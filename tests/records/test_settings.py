@@ -36,7 +36,7 @@ class TestSettingsAreKeywordOnly:
             ):
                 assert repr(sieve) == "Sieve(rows=3, width=1.0, depth=2.0, colour='grey', holes=4)"
             assert fs.Softmax(num_classes=3).num_classes == 3 and fs.StudentT(0.3, df=5.0).df == 5.0
-        assert [path for path, _, _ in fs.leaves(sieve)] == ["width", "depth"]
+        assert [path for path, _, _ in fs.records.leaves(sieve)] == ["width", "depth"]
         assert str(inspect.signature(Sieve)).startswith(
             "(width: Any, depth: Any = 2.0, *, rows: Any, "
         )
@@ -49,15 +49,15 @@ class TestSettingsAreKeywordOnly:
             (lambda _: fs.Poisson(2.0), "Poisson(exposure=2.0)"),
             (lambda _: fs.Softmax(3, 16), "Softmax(num_classes=3, num_samples=16)"),
             (
-                lambda _: fs.LikelihoodForm(0.0, 1.0, False),
+                lambda _: fs.posteriors.LikelihoodForm(0.0, 1.0, False),
                 "LikelihoodForm(..., preconditioned=False)",
             ),
             (
-                lambda _: fs.RandomFourier(fs.RBF(), 8, 3),
+                lambda _: fs.qsgp.RandomFourier(fs.RBF(), 8, 3),
                 "RandomFourier(..., num_features=8, seed=3)",
             ),
             (
-                lambda _: fs.Convolutional(fs.RBF(), 1.0, None, (4, 4)),
+                lambda _: fs.covariances.Convolutional(fs.RBF(), 1.0, None, (4, 4)),
                 "Convolutional(..., image_shape=(4, 4))",
             ),
             (
@@ -75,8 +75,8 @@ class TestSettingsAreKeywordOnly:
 
     @pytest.mark.parametrize("make, settings", [
         (lambda _: fs.Softmax(3), {"num_classes": 3}),
-        (lambda _: fs.RobustMax(3, epsilon=0.1), {"num_classes": 3, "epsilon": 0.1}),
-        (lambda _: fs.RandomFourier(fs.RBF(), 8, seed=1), {"num_features": 8, "seed": 1}),
+        (lambda _: fs.likelihoods.RobustMax(3, epsilon=0.1), {"num_classes": 3, "epsilon": 0.1}),
+        (lambda _: fs.qsgp.RandomFourier(fs.RBF(), 8, seed=1), {"num_features": 8, "seed": 1}),
         (lambda Sieve: Sieve(3, 1.0, 2.0, 4), {"rows": 3, "holes": 4, "depth": 2.0}),
         (lambda Sieve: Sieve(3, 1.0, holes=4), {"rows": 3, "holes": 4}),
     ])  # fmt: skip
@@ -97,8 +97,8 @@ class TestSettingsAreKeywordOnly:
 
     @pytest.mark.parametrize("make", [
         lambda Sieve: fs.Softmax(),
-        lambda Sieve: fs.RandomFourier(fs.RBF()),
-        lambda Sieve: fs.Convolutional(fs.RBF(), 1.0),
+        lambda Sieve: fs.qsgp.RandomFourier(fs.RBF()),
+        lambda Sieve: fs.covariances.Convolutional(fs.RBF(), 1.0),
         lambda Sieve: Sieve(1.0, rows=3),
         lambda Sieve: fs.Gaussian(1.0, 2.0),
     ])  # fmt: skip

@@ -19,7 +19,10 @@ PATCH = {
 TABLE = {
     f"{name}{', places' * bool(location)}": (make, location)
     for name, make in PATCH.items()
-    for location in (None, lambda rng: fs.Matern52(1.3, rng.uniform(1, 3, 2)) + fs.Constant(0.2))
+    for location in (
+        None,
+        lambda rng: fs.Matern52(1.3, rng.uniform(1, 3, 2)) + fs.covariances.Constant(0.2),
+    )
 }
 everything = pytest.mark.parametrize("name", TABLE)
 
@@ -28,7 +31,9 @@ def problem(rng, name, scalar=False, dtype=np.float64):
     """``(covariance, Z, other, X, others)``."""
     make, location = TABLE[name]
     weights = 0.4 if scalar else rng.standard_normal(P)
-    covariance = fs.Convolutional(make(rng), weights, location and location(rng), **SHAPE)
+    covariance = fs.covariances.Convolutional(
+        make(rng), weights, location and location(rng), **SHAPE
+    )
     sets = [rng.standard_normal((m, D)) for m in (M, M - 1)]
     if location:
         sets = [np.hstack([Z, rng.uniform(0, 6, (len(Z), 2))]) for Z in sets]

@@ -28,7 +28,7 @@ TABLE = {  # likelihood, targets, outputs, what is no target
     "gaussian": (fs.Gaussian(0.3), real, (2,), np.nan),
     "probit": (fs.BernoulliProbit(), label, (), -7),
     "logit": (
-        fs.BernoulliLogit(),
+        fs.likelihoods.BernoulliLogit(),
         lambda rng, shape: label(rng, shape).astype(float),
         (2,),
         np.nan,
@@ -39,30 +39,30 @@ TABLE = {  # likelihood, targets, outputs, what is no target
         (2,),
         -0.5,
     ),
-    "laplace": (fs.Laplace(0.6), real, (2,), np.inf),
+    "laplace": (fs.likelihoods.Laplace(0.6), real, (2,), np.inf),
     "student_t": (fs.StudentT(0.7, df=3.0), real, (), np.nan),
-    "heteroskedastic": (fs.HeteroskedasticGaussian(), real, (4,), np.nan),
+    "heteroskedastic": (fs.likelihoods.HeteroskedasticGaussian(), real, (4,), np.nan),
     "negative_binomial": (
-        fs.HeteroskedasticNegativeBinomial(num_nodes=8),
+        fs.likelihoods.HeteroskedasticNegativeBinomial(num_nodes=8),
         lambda rng, shape: rng.poisson(2.0, shape).astype(float),
         (2,),
         np.nan,
     ),
-    "binomial": (fs.Binomial(), trials, (), np.nan),
+    "binomial": (fs.likelihoods.Binomial(), trials, (), np.nan),
     "exposures": (
-        fs.NegativeBinomial(1.7, exposure="column"),
+        fs.likelihoods.NegativeBinomial(1.7, exposure="column"),
         lambda rng, shape: trials(rng, shape) + 0.5 * (np.arange(2) == 1),
         (2,),
         -0.5,
     ),
     "ordinal": (
-        fs.Ordinal(-0.5, np.ones(2)),
+        fs.likelihoods.Ordinal(-0.5, np.ones(2)),
         lambda rng, shape: rng.integers(0, 4, shape).astype(float),
         (2,),
         np.nan,
     ),
     "robust_max": (
-        fs.RobustMax(num_classes=3),
+        fs.likelihoods.RobustMax(num_classes=3),
         lambda rng, shape: rng.integers(0, 3, shape[:1]),
         (3,),
         99,
@@ -97,7 +97,7 @@ def axes(model, Y):
 
 
 def mean_of(outputs):
-    return fs.ConstantMean(np.linspace(0.1, 0.3, *outputs) if outputs else 0.2)
+    return fs.means.ConstantMean(np.linspace(0.1, 0.3, *outputs) if outputs else 0.2)
 
 
 def counts(rng):
@@ -116,7 +116,9 @@ def assert_close(found, expected, rtol=1e-10):
         return np.testing.assert_allclose(
             found, expected, rtol=0, atol=rtol * np.max(np.abs(expected))
         )
-    for (path, kind, one), (_, _, other) in zip(fs.leaves(found), fs.leaves(expected), strict=True):
+    for (path, kind, one), (_, _, other) in zip(
+        fs.records.leaves(found), fs.records.leaves(expected), strict=True
+    ):
         assert (one is None) == (other is None), path
         if other is not None:
             one, other = (

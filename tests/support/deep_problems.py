@@ -11,10 +11,10 @@ LIKELIHOODS = {
     "gaussian": lambda rng, P: (fs.Gaussian(0.3), rng.standard_normal((B, P) if P else B)),
     "student": lambda rng, P: (fs.StudentT(0.4), rng.standard_normal((B, P) if P else B)),
     "noise": lambda rng, P: (
-        fs.HeteroskedasticGaussian(),
+        fs.likelihoods.HeteroskedasticGaussian(),
         rng.standard_normal((B, P // 2) if P > 2 else B),
     ),
-    "labels": lambda rng, P: (fs.BernoulliLogit(), rng.integers(0, 2, B)),
+    "labels": lambda rng, P: (fs.likelihoods.BernoulliLogit(), rng.integers(0, 2, B)),
     "classes": lambda rng, P: (fs.Softmax(num_classes=P, num_samples=16), rng.integers(0, P, B)),
 }
 CHAINS = {  # (posterior, outputs) of each layer from the inputs on, and the likelihood
@@ -37,12 +37,12 @@ def layer_of(rng, name, D, P, M=M):
     covariance = fs.RBF(1.2, np.linspace(0.9, 1.3, D)) + fs.Linear(0.3)
     inducing = rng.uniform(-2, 2, (M, D))
     if name in PAIRS:
-        inducing = fs.InducingPair(
+        inducing = fs.posteriors.InducingPair(
             inducing[: M - max(1, M // 3)].copy(), inducing[M - max(1, M // 3) :].copy()
         )
     Kuu = covariance.Kuu(inducing)
     posterior = EVERY[name].make(rng, Kuu + JITTER * np.eye(M), () if P is None else (P,))
-    return fs.Layer(covariance, inducing, posterior, mean_of(rng, D, P))
+    return fs.layers.Layer(covariance, inducing, posterior, mean_of(rng, D, P))
 
 
 def mean_of(rng, D, P):
@@ -50,9 +50,9 @@ def mean_of(rng, D, P):
     if P is None:
         return None
     return (
-        fs.IdentityMean()
+        fs.means.IdentityMean()
         if P == D
-        else fs.LinearMean(rng.standard_normal((P, D)), rng.standard_normal(P))
+        else fs.means.LinearMean(rng.standard_normal((P, D)), rng.standard_normal(P))
     )
 
 

@@ -22,21 +22,21 @@ from fastsvgp import kernels
 
 
 def blocks(covariance, Z, X, jitter):
-    if isinstance(covariance, fs.Convolutional):
+    if isinstance(covariance, fs.covariances.Convolutional):
         Kuu = patches.Kuu(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(
             len(Z), dtype=Z.real.dtype
         )
-        return fs.Blocks(
+        return fs.records.Blocks(
             Kuu, patches.Kuf(covariance, Z, X), patches.Kff(covariance, X, X).diagonal().copy()
         )
-    if isinstance(covariance, fs.OnFeatures):
+    if isinstance(covariance, fs.covariances.OnFeatures):
         X = covariances.features(covariance.network, X)
         return blocks(covariance.covariance, Z, X, jitter)
     Kuu = covariances.matrix(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(
         len(Z), dtype=Z.real.dtype
     )
     kff = covariances.matrix(covariance, X, X).diagonal().copy()
-    return fs.Blocks(Kuu, covariances.matrix(covariance, Z, X), kff)
+    return fs.records.Blocks(Kuu, covariances.matrix(covariance, Z, X), kff)
 
 
 def moments(posterior, blocks, **probes):
@@ -167,7 +167,7 @@ def expected_log_prob(likelihood, Y, mean, var):
 
     Few special functions support extended precision or complex numbers.
     """
-    term = data_term(fs.tree_map(lambda a: float(a.real), likelihood), Y)
+    term = data_term(fs.records.tree_map(lambda a: float(a.real), likelihood), Y)
     value, a, b, own = term(*(np.asarray(x.real, float) for x in (mean, var)))
     moved = sum(bar * np.imag(getattr(likelihood, name)) for name, bar in own.items())
     return value + 1j * ((a * mean.imag + b * var.imag).sum() + moved)
@@ -189,8 +189,8 @@ def layer_moments(layer, X, jitter):
     A layer on patches has all patches side by side.
     """
     Z, N = layer.inducing, len(X)
-    Z = np.concatenate([Z.Z, Z.O]) if isinstance(Z, fs.InducingPair) else Z
-    if isinstance(layer, fs.ConvolutionalLayer):
+    Z = np.concatenate([Z.Z, Z.O]) if isinstance(Z, fs.posteriors.InducingPair) else Z
+    if isinstance(layer, fs.layers.ConvolutionalLayer):
         X = np.concatenate(patches.gather(X, layer.geometry))
     mean, var, kl = moments(layer.posterior, blocks(layer.covariance, Z, X, jitter))
     return *(a.T.reshape(N, -1).T for a in (mean + prior_mean(layer.mean, X), var)), kl

@@ -25,22 +25,26 @@ LIKELIHOODS = [
     (fs.Gaussian(f8(0.3)), "real", ()),
     (fs.Gaussian(f8(0.3)), "real", (2,)),
     (fs.BernoulliProbit(), "labels", ()),
-    (fs.BernoulliLogit(), "labels", (2,)),
-    (fs.Laplace(f8(0.4)), "real", ()),
+    (fs.likelihoods.BernoulliLogit(), "labels", (2,)),
+    (fs.likelihoods.Laplace(f8(0.4)), "real", ()),
     (fs.StudentT(f8(0.4)), "real", ()),
     (fs.Poisson(), "counts", ()),
-    (fs.HeteroskedasticGaussian(), "real", ()),
-    (fs.HeteroskedasticGaussian(), "real", (2,)),
-    (fs.HeteroskedasticNegativeBinomial(), "counts", ()),
-    (fs.RobustMax(num_classes=3), "classes", (3,)),
+    (fs.likelihoods.HeteroskedasticGaussian(), "real", ()),
+    (fs.likelihoods.HeteroskedasticGaussian(), "real", (2,)),
+    (fs.likelihoods.HeteroskedasticNegativeBinomial(), "counts", ()),
+    (fs.likelihoods.RobustMax(num_classes=3), "classes", (3,)),
     (fs.Softmax(num_classes=3), "classes", (3,)),
 ]
 COVARIANCES = [
     fs.Matern12(f8(1.3), f8(0.8)),
-    fs.Matern32(f8(1.3), np.ones(D)) + fs.Linear(np.ones(D)) + fs.Constant(f8(0.3)),
+    fs.Matern32(f8(1.3), np.ones(D)) + fs.Linear(np.ones(D)) + fs.covariances.Constant(f8(0.3)),
     fs.Matern52(f8(1.0), np.ones(D)) * fs.Linear(f8(0.7)),
 ]
-MEANS = [fs.ZeroMean(), fs.ConstantMean(f8(0.3)), fs.LinearMean(np.ones(D), f8(0.2))]
+MEANS = [
+    fs.means.ZeroMean(),
+    fs.means.ConstantMean(f8(0.3)),
+    fs.means.LinearMean(np.ones(D), f8(0.2)),
+]
 
 
 def small_model(rng, outputs=(), posterior=fs.Whitened, **fields):
@@ -65,7 +69,7 @@ def assert_same(there, here, tolerance=1e-10):
     if not hasattr(here, "_record_fields"):
         there, here = [("", "", there)], [("", "", here)]
     for (path, _, one), (_, _, other) in zip(
-        *(x if isinstance(x, list) else fs.leaves(x) for x in (there, here)), strict=True
+        *(x if isinstance(x, list) else fs.records.leaves(x) for x in (there, here)), strict=True
     ):
         assert (one is None) is (other is None), path
         if other is not None:

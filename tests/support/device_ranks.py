@@ -49,7 +49,9 @@ def numbers(gpu, found):
         return [array for part in found for array in numbers(gpu, part)]
     if hasattr(found, "_record_fields"):
         return [
-            np.asarray(gpu.back(value)) for _, _, value in fs.leaves(found) if value is not None
+            np.asarray(gpu.back(value))
+            for _, _, value in fs.records.leaves(found)
+            if value is not None
         ]
     return [np.asarray(gpu.back(found))]
 

@@ -14,7 +14,7 @@ def posterior_for(rng, name, covariance, columns, outputs):
     """Return ``(inducing, posterior)``."""
     inducing = rng.uniform(-1, 1, (M, columns))
     if name in PAIRS:
-        inducing = fs.InducingPair(inducing[:3].copy(), inducing[3:].copy())
+        inducing = fs.posteriors.InducingPair(inducing[:3].copy(), inducing[3:].copy())
     return inducing, EVERY[name].make(rng, covariance.Kuu(inducing) + JITTER * np.eye(M), outputs)
 
 
@@ -23,12 +23,12 @@ def feature_map(rng, image, patch, stride=1, channels=2, name="whitened", mean=T
     d = patch[0] * patch[1] * (*image, 1)[2]
     covariance = fs.RBF(1.2, np.linspace(1.5, 2.5, d)) + fs.Linear(0.1)
     filters = (
-        fs.LinearMean(0.3 * rng.standard_normal((channels, d)), rng.standard_normal(channels))
+        fs.means.LinearMean(0.3 * rng.standard_normal((channels, d)), rng.standard_normal(channels))
         if mean
         else None
     )
     inducing, q = posterior_for(rng, name, covariance, d, (channels,))
-    return fs.ConvolutionalLayer(
+    return fs.layers.ConvolutionalLayer(
         covariance, inducing, q, filters, image_shape=image, patch_shape=patch, stride=stride
     )
 
@@ -41,14 +41,14 @@ def top(rng, below, kind, name="whitened"):
     else:
         location = fs.Matern52(1.3, 2.0) if kind == "places" else None
         weights = rng.uniform(-1, 1, (shape[0] - 1) * (shape[1] - 1))
-        covariance = fs.Convolutional(
+        covariance = fs.covariances.Convolutional(
             fs.RBF(1.1, 1.7), weights, location, image_shape=shape, patch_shape=(2, 2)
         )
         columns = 4 * shape[2] + (0 if location is None else 2)
     inducing, q = posterior_for(rng, name, covariance, columns, ())
     if kind == "places":
         inducing[:, -2:] = rng.uniform(0, 2, (M, 2))
-    return fs.Layer(covariance, inducing, q)
+    return fs.layers.Layer(covariance, inducing, q)
 
 
 def chain(rng, kind):

@@ -40,7 +40,7 @@ def assert_same(a, b):
 
 
 def cast(tree, dtype):
-    return fs.tree_map(lambda v: v.astype(dtype) if np.ndim(v) else v, tree)
+    return fs.records.tree_map(lambda v: v.astype(dtype) if np.ndim(v) else v, tree)
 
 
 def assert_mixed_dtypes_train_in_the_wide_one(tmp_path, model, X, Y, **options):

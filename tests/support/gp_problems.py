@@ -44,11 +44,11 @@ def _matern52(D):
 
 def _sum(D):
     variance = np.linspace(0.3, 0.5, D)
-    ours = fs.Sum(
+    ours = fs.covariances.Sum(
         parts=(
             fs.RBF(variance=0.7, lengthscales=0.9),
             fs.Linear(variance=variance),
-            fs.Constant(variance=0.2),
+            fs.covariances.Constant(variance=0.2),
         )
     )
     return ours, gp.sum_of(gp.rbf(0.7, 0.9), gp.linear(variance), gp.constant(0.2))
@@ -56,8 +56,12 @@ def _sum(D):
 
 def _product(D):
     lengthscales = np.linspace(1.2, 0.8, D)
-    linear = fs.Sum(parts=(fs.Linear(variance=0.4), fs.Constant(variance=0.6)))
-    ours = fs.Product(parts=(linear, fs.Matern32(variance=0.9, lengthscales=lengthscales)))
+    linear = fs.covariances.Sum(
+        parts=(fs.Linear(variance=0.4), fs.covariances.Constant(variance=0.6))
+    )
+    ours = fs.covariances.Product(
+        parts=(linear, fs.Matern32(variance=0.9, lengthscales=lengthscales))
+    )
     return ours, gp.product_of(
         gp.sum_of(gp.linear(0.4), gp.constant(0.6)), gp.matern32(0.9, lengthscales)
     )

@@ -33,12 +33,14 @@ def layer(rng, name="whitened", outputs=None, Z=None, shares=False, mean=None, *
     Z = rng.uniform(-2, 2, (more.get("M", M), D)) if Z is None else Z
     covariance = more.get("covariance")
     if covariance is None:
-        covariance = fs.RBF(rng.uniform(0.7, 1.4), rng.uniform(0.6, 1.5, D)) + fs.Constant(0.2)
-    if name in PAIRS and not isinstance(Z, fs.InducingPair):
-        Z = fs.InducingPair(Z[:-1].copy(), Z[-1:].copy())
+        covariance = fs.RBF(
+            rng.uniform(0.7, 1.4), rng.uniform(0.6, 1.5, D)
+        ) + fs.covariances.Constant(0.2)
+    if name in PAIRS and not isinstance(Z, fs.posteriors.InducingPair):
+        Z = fs.posteriors.InducingPair(Z[:-1].copy(), Z[-1:].copy())
     Kuu = covariance.Kuu(Z)
     q = EVERY[name].make(rng, Kuu + JITTER * np.eye(len(Kuu)), () if outputs is None else outputs)
-    return fs.Layer(covariance, None if shares else Z, q, mean)
+    return fs.layers.Layer(covariance, None if shares else Z, q, mean)
 
 
 def mixing(rng, J, L):
@@ -46,16 +48,16 @@ def mixing(rng, J, L):
 
 
 def lmc(rng):
-    linear = fs.LinearMean(rng.standard_normal(D), 0.3)
+    linear = fs.means.LinearMean(rng.standard_normal(D), 0.3)
     latents = layer(rng, mean=linear), layer(rng, "marginal", M=5)
-    mean = fs.ConstantMean(rng.standard_normal(P))
+    mean = fs.means.ConstantMean(rng.standard_normal(P))
     return fs.MultiGP(latents, fs.Gaussian(0.3), mixing(rng, P, 2), mean)
 
 
 def separate(rng):
     Z = rng.uniform(-2, 2, (M, D))
     latents = layer(rng, Z=Z, shares=True), layer(rng), layer(rng, Z=Z, shares=True)
-    mean = fs.LinearMean(rng.standard_normal((P, D)), rng.standard_normal(P))
+    mean = fs.means.LinearMean(rng.standard_normal((P, D)), rng.standard_normal(P))
     return fs.MultiGP(latents, fs.Gaussian(0.3), mean=mean, inducing=Z)
 
 
@@ -71,17 +73,17 @@ def wide(rng):
     latents = (
         layer(rng, outputs=(2,), Z=Z, shares=True),
         layer(rng, outputs=(1,)),
-        layer(rng, Z=Z, shares=True, mean=fs.ConstantMean(0.4)),
+        layer(rng, Z=Z, shares=True, mean=fs.means.ConstantMean(0.4)),
     )
     return fs.MultiGP(latents, fs.StudentT(0.5), mixing(rng, P, 4), inducing=Z)
 
 
 def one_output(rng):
-    return fs.MultiGP((layer(rng), layer(rng)), fs.Laplace(0.4), mixing(rng, 1, 2))
+    return fs.MultiGP((layer(rng), layer(rng)), fs.likelihoods.Laplace(0.4), mixing(rng, 1, 2))
 
 
 def pairs(rng):
-    Z = fs.InducingPair(rng.uniform(-2, 2, (M, D)), rng.uniform(-2, 2, (2, D)))
+    Z = fs.posteriors.InducingPair(rng.uniform(-2, 2, (M, D)), rng.uniform(-2, 2, (2, D)))
     latents = (
         layer(rng, "WhitenedOrthogonal", Z=Z, shares=True),
         layer(rng, "WhitenedOrthogonal", Z=Z, shares=True),
@@ -106,7 +108,7 @@ def of_sites(rng):
 
 
 def images(rng):
-    patches = fs.Convolutional(fs.RBF(1.1, 1.3), rng.standard_normal(4), **IMAGES)
+    patches = fs.covariances.Convolutional(fs.RBF(1.1, 1.3), rng.standard_normal(4), **IMAGES)
     whole = fs.RBF(0.8, rng.uniform(1, 2, 6))
     latents = (
         layer(rng, Z=rng.standard_normal((M, 2)), covariance=patches),
@@ -116,20 +118,22 @@ def images(rng):
 
 
 def noise_of_one(rng):
-    mean = fs.ConstantMean(np.array([0.2, -0.5]))
-    return fs.MultiGP((layer(rng), layer(rng)), fs.HeteroskedasticGaussian(), mean=mean)
+    mean = fs.means.ConstantMean(np.array([0.2, -0.5]))
+    return fs.MultiGP((layer(rng), layer(rng)), fs.likelihoods.HeteroskedasticGaussian(), mean=mean)
 
 
 def noise(rng):
     latents = layer(rng, outputs=(2,)), layer(rng), layer(rng)
     W = mixing(rng, P, 3), 0.5 * mixing(rng, P, 1)
-    return fs.MultiGP(latents, fs.HeteroskedasticGaussian(), W)
+    return fs.MultiGP(latents, fs.likelihoods.HeteroskedasticGaussian(), W)
 
 
 def dispersed(rng):
     latents = tuple(layer(rng, outputs=(P,)) for _ in range(2))
-    mean = fs.ConstantMean(rng.uniform(-0.5, 0.5, 2 * P))
-    return fs.MultiGP(latents, fs.HeteroskedasticNegativeBinomial(num_nodes=6), mean=mean)
+    mean = fs.means.ConstantMean(rng.uniform(-0.5, 0.5, 2 * P))
+    return fs.MultiGP(
+        latents, fs.likelihoods.HeteroskedasticNegativeBinomial(num_nodes=6), mean=mean
+    )
 
 
 def classes(rng):
@@ -180,7 +184,7 @@ def with_posteriors(model, *kinds):
     latents = tuple(
         fs.replace(
             own,
-            posterior=fs.at_prior(
+            posterior=fs.posteriors.at_prior(
                 kind, one.covariance, one.inducing, *one.check_shapes()[1], jitter=JITTER
             ),
         )

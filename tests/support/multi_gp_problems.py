@@ -18,17 +18,17 @@ def multi_of(rng, name, M=4, B=9, D=2):
         axes = () if Q is None else (Q,)
         tril = np.tril(0.2 * rng.standard_normal((*axes, M, M))) + 0.8 * np.eye(M)
         q = fs.Whitened(rng.standard_normal((*axes, M)), tril)
-        return fs.Layer(fs.RBF(1.2, np.linspace(0.8, scale, D)), inducing, q)
+        return fs.layers.Layer(fs.RBF(1.2, np.linspace(0.8, scale, D)), inducing, q)
 
     gaussian, W = fs.Gaussian(0.2), rng.standard_normal((2, 3))
     if name == "separate":
         latents = layer(1.0), layer(1.5)
-        return fs.MultiGP(latents, gaussian, None, fs.ConstantMean(np.ones(2)), Z), X, Y
+        return fs.MultiGP(latents, gaussian, None, fs.means.ConstantMean(np.ones(2)), Z), X, Y
     if name == "mixed":
         latents = layer(1.0), layer(1.5, inducing=Z + 0.1), layer(2.0)
         return fs.MultiGP(latents, gaussian, W, None, Z), X, Y
     if name == "one layer":
         return fs.MultiGP((layer(1.3, 3, Z),), gaussian, W), X, Y
     latents, mixing = (layer(1.0, 3), layer(1.5, 2)), (W, np.eye(2))
-    noise = fs.ConstantMean(np.array([0.0, 0.0, -1.0, -1.0]))
-    return fs.MultiGP(latents, fs.HeteroskedasticGaussian(), mixing, noise, Z), X, Y
+    noise = fs.means.ConstantMean(np.array([0.0, 0.0, -1.0, -1.0]))
+    return fs.MultiGP(latents, fs.likelihoods.HeteroskedasticGaussian(), mixing, noise, Z), X, Y

@@ -6,7 +6,12 @@ from support.gp_problems import lower_factor
 
 import fastsvgp as fs
 
-KINDS = [fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights]
+KINDS = [
+    fs.posteriors.WhitenedOrthogonal,
+    fs.posteriors.Orthogonal,
+    fs.posteriors.Decoupled,
+    fs.posteriors.DecoupledWeights,
+]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -20,7 +25,7 @@ def problem(rng, kind, M, M2, N, P=None):
         tril = lower_factor(rng, *batch, m, off=0.3 / np.sqrt(m))
         fields += [rng.standard_normal((*batch, m)), tril + np.triu(np.full((m, m), np.nan), 1)]
     u = M + M2
-    blocks = fs.Blocks(
+    blocks = fs.records.Blocks(
         K[:u, :u].copy(), K[:u, u:].copy(), K[u:, u:].diagonal().copy(), K[u:, u:].copy()
     )
     return kind(*fields[: len(kind._record_fields)]), blocks
@@ -29,5 +34,5 @@ def problem(rng, kind, M, M2, N, P=None):
 def cleaned(q):
     """Without the NaN."""
     return fs.replace(
-        q, **{path: np.tril(value) for path, kind, value in fs.leaves(q) if kind == "tril"}
+        q, **{path: np.tril(value) for path, kind, value in fs.records.leaves(q) if kind == "tril"}
     )

@@ -27,7 +27,7 @@ def layer(rng, columns, P, mean=None, covariance=None, M=6):
     axes = () if P is None else (P,)
     q = fs.Whitened(rng.standard_normal((*axes, M)), lower_factor(rng, *axes, M, off=0.1))
     k = fs.RBF(0.8, np.linspace(0.9, 1.3, columns)) if covariance is None else covariance
-    return fs.Layer(k, rng.uniform(-2, 2, (M, columns)), q, mean)
+    return fs.layers.Layer(k, rng.uniform(-2, 2, (M, columns)), q, mean)
 
 
 def alone(layer):
@@ -41,16 +41,16 @@ def sites(rng, N, P=None, negative=False):
     lambda2 = rng.uniform(0.3, 2.0, axes)
     if negative:
         lambda2[..., 1] = -0.05
-    return fs.Sites(rng.standard_normal(axes), lambda2)
+    return fs.sites.Sites(rng.standard_normal(axes), lambda2)
 
 
 def chain(rng, outputs=None):
     """Return a deep GP of three layers, the middle one of layers side by side."""
-    first = layer(rng, D, 3, fs.LinearMean(rng.standard_normal((3, D))))
-    mixed = fs.ParallelLayers(
+    first = layer(rng, D, 3, fs.means.LinearMean(rng.standard_normal((3, D))))
+    mixed = fs.layers.ParallelLayers(
         (layer(rng, 3, None), layer(rng, 3, 2, covariance=fs.Matern52(0.7, 1.2))),
         rng.standard_normal((2, 3)),
-        fs.LinearMean(rng.standard_normal((2, 3)), np.ones(2)),
+        fs.means.LinearMean(rng.standard_normal((2, 3)), np.ones(2)),
     )
     return fs.DeepGP((first, mixed, layer(rng, 2, outputs)), fs.Gaussian(0.1))
 
@@ -58,8 +58,8 @@ def chain(rng, outputs=None):
 def images(rng, hidden=True):
     """Return a deep GP with a layer on the patches of 3 x 4 images."""
     shapes = {"image_shape": (3, 4), "patch_shape": (2, 2)}
-    below = layer(rng, 4, 2, fs.LinearMean(rng.standard_normal((2, 4))))
-    below = fs.ConvolutionalLayer(
+    below = layer(rng, 4, 2, fs.means.LinearMean(rng.standard_normal((2, 4))))
+    below = fs.layers.ConvolutionalLayer(
         below.covariance, below.inducing, below.posterior, below.mean, **shapes
     )
     return fs.DeepGP((below, layer(rng, 12, None)) if hidden else (below,), fs.Gaussian(0.1))

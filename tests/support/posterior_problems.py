@@ -69,7 +69,7 @@ def gaussian_factor(kind):
 def likelihood_form(preconditioned):
     def make(rng, A, batch=()):
         M = len(A)
-        return fs.LikelihoodForm(
+        return fs.posteriors.LikelihoodForm(
             rng.standard_normal((*batch, M)),
             rng.uniform(0.2, 1.5, M),
             preconditioned=preconditioned,
@@ -82,14 +82,14 @@ def relaxed(preconditioned):
     def make(rng, A, batch=()):
         q = likelihood_form(preconditioned)(rng, A, batch)
         L = near_inverse_factor(rng, A + np.diag(q.variance))
-        return fs.Relaxed(q.mean, q.variance, L, preconditioned=preconditioned)
+        return fs.posteriors.Relaxed(q.mean, q.variance, L, preconditioned=preconditioned)
 
     return make
 
 
 def inverse_free(rng, A, batch=()):
     q = gaussian_factor(fs.Whitened)(rng, A, batch)
-    return fs.InverseFreeWhitened(q.mean, q.scale_tril, near_inverse_factor(rng, A))
+    return fs.posteriors.InverseFreeWhitened(q.mean, q.scale_tril, near_inverse_factor(rng, A))
 
 
 LARGEST_JITTER = 1e-2
@@ -110,7 +110,7 @@ def dual_sites(kind):
         for p in np.ndindex(batch):
             Q = np.linalg.qr(rng.standard_normal((M, M)))[0]
             B = (Q * rng.uniform(0.5, 4, M)) @ Q.T  # I + the whitened sites
-            if kind is fs.DualSites:
+            if kind is fs.posteriors.DualSites:
                 flank = vectors * np.sqrt(np.maximum(values - LARGEST_JITTER, 0))
             else:
                 flank = vectors / np.sqrt(values)
@@ -170,7 +170,7 @@ def plain_inverse_free(A, Kuf, kff, q, f_bar):
 def plain_dual_sites(A, Kuf, kff, q, f_bar):
     L, lower = np.linalg.cholesky(A), np.tril(q.lambda2)
     Y, y, eye = lower + np.tril(lower, -1).T, q.lambda1, np.eye(len(A), dtype=A.dtype)
-    if isinstance(q, fs.DualSites):
+    if isinstance(q, fs.posteriors.DualSites):
         half, t = np.linalg.solve(L, Y), np.linalg.solve(L, y)
         B = eye + np.linalg.solve(L, half.T)
     else:
@@ -186,14 +186,18 @@ def plain_dual_sites(A, Kuf, kff, q, f_bar):
 
 def _likelihood_row(preconditioned):
     def certain(M):
-        return fs.LikelihoodForm(np.zeros(M), np.full(M, 1e-17), preconditioned=preconditioned)
+        return fs.posteriors.LikelihoodForm(
+            np.zeros(M), np.full(M, 1e-17), preconditioned=preconditioned
+        )
 
     return Row(likelihood_form(preconditioned), certain, plain_likelihood_form)
 
 
 def _relaxed_row(preconditioned, probes=None):
     def certain(M):
-        return fs.Relaxed(np.zeros(M), np.full(M, 1e-17), np.eye(M), preconditioned=preconditioned)
+        return fs.posteriors.Relaxed(
+            np.zeros(M), np.full(M, 1e-17), np.eye(M), preconditioned=preconditioned
+        )
 
     return Row(relaxed(preconditioned), certain, plain_relaxed, probes)
 
@@ -217,18 +221,18 @@ ROWS = {
     "relaxed-1-probe": _relaxed_row(True, 1),
     "relaxed-plain-6-probes": _relaxed_row(False, 6),
     "absorbed-sites": Row(
-        dual_sites(fs.AbsorbedDualSites),
-        lambda M: fs.AbsorbedDualSites(np.zeros(M), 1e17 * np.eye(M)),
+        dual_sites(fs.posteriors.AbsorbedDualSites),
+        lambda M: fs.posteriors.AbsorbedDualSites(np.zeros(M), 1e17 * np.eye(M)),
         plain_dual_sites,
     ),
     "dual-sites": Row(
-        dual_sites(fs.DualSites),
-        lambda M: fs.DualSites(np.zeros(M), 1e17 * np.eye(M)),
+        dual_sites(fs.posteriors.DualSites),
+        lambda M: fs.posteriors.DualSites(np.zeros(M), 1e17 * np.eye(M)),
         plain_dual_sites,
     ),
     "inverse-free": Row(
         inverse_free,
-        lambda M: fs.InverseFreeWhitened(np.zeros(M), 1e-12 * np.eye(M), np.eye(M)),
+        lambda M: fs.posteriors.InverseFreeWhitened(np.zeros(M), 1e-12 * np.eye(M), np.eye(M)),
         plain_inverse_free,
     ),
 }
@@ -257,7 +261,12 @@ def _pair_row(kind):
 # posteriors with two sets of inducing inputs, by class name
 PAIRS = {
     kind.__name__: _pair_row(kind)
-    for kind in (fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights)
+    for kind in (
+        fs.posteriors.WhitenedOrthogonal,
+        fs.posteriors.Orthogonal,
+        fs.posteriors.Decoupled,
+        fs.posteriors.DecoupledWeights,
+    )
 }
 EVERY = ROWS | PAIRS
 
@@ -265,9 +274,9 @@ EVERY = ROWS | PAIRS
 LIKELIHOODS = [  # likelihood, number of outputs, targets
     (fs.Gaussian(variance=0.2), None, lambda rng, N: rng.standard_normal(N)),
     (fs.Gaussian(variance=0.2), 2, lambda rng, N: rng.standard_normal((N, 2))),
-    (fs.BernoulliLogit(), None, lambda rng, N: rng.integers(0, 2, N)),
+    (fs.likelihoods.BernoulliLogit(), None, lambda rng, N: rng.integers(0, 2, N)),
     (fs.Poisson(), 1, lambda rng, N: rng.poisson(1.0, (N, 1))),
-    (fs.RobustMax(num_classes=3), 3, lambda rng, N: rng.integers(0, 3, N)),
+    (fs.likelihoods.RobustMax(num_classes=3), 3, lambda rng, N: rng.integers(0, 3, N)),
 ]
 
 
@@ -279,7 +288,7 @@ def joint_blocks(rng, M, N):
     A = rng.standard_normal((M + N, M + N + 3)) / np.sqrt(M + N)
     K = A @ A.T + 0.2 * np.eye(M + N)
     Kff = K[M:, M:]
-    return fs.Blocks(K[:M, :M].copy(), K[:M, M:].copy(), Kff.diagonal().copy(), Kff.copy())
+    return fs.records.Blocks(K[:M, :M].copy(), K[:M, M:].copy(), Kff.diagonal().copy(), Kff.copy())
 
 
 def problem(rng, name, M, N, P=None):
@@ -305,12 +314,13 @@ def in_model(rng, name, model, batch=(), jitter=JITTER):
     if name in PAIRS:
         split = M - max(1, M // 3)
         model = fs.replace(
-            model, inducing=fs.InducingPair(model.inducing[:split], model.inducing[split:])
+            model,
+            inducing=fs.posteriors.InducingPair(model.inducing[:split], model.inducing[split:]),
         )
     return model, EVERY[name].random(rng, M)
 
 
-@fs.record
+@fs.records.record
 class StackedWhitened(fs.Whitened):
     """``Whitened`` over the values at two sets of inducing inputs."""
 
@@ -333,7 +343,7 @@ class Through(NamedTuple):
 
 def bars_of(f):
     """Return cotangents of marginals, of both signs."""
-    return fs.Marginals(np.sin(3 * f.mean), -np.cos(5 * f.var))
+    return fs.records.Marginals(np.sin(3 * f.mean), -np.cos(5 * f.var))
 
 
 def one_sided_bars_of(f):
@@ -341,7 +351,7 @@ def one_sided_bars_of(f):
 
     Products use another code path for them.
     """
-    return fs.Marginals(np.sin(3 * f.mean), -1 - f.var)
+    return fs.records.Marginals(np.sin(3 * f.mean), -1 - f.var)
 
 
 def through(

@@ -13,18 +13,18 @@ TRAINING_ROWS = 53
 LIKELIHOODS = {  # and outputs
     "gaussian": (fs.Gaussian(0.3), (2,)),
     "probit": (fs.BernoulliProbit(), ()),
-    "logit": (fs.BernoulliLogit(), (2,)),
+    "logit": (fs.likelihoods.BernoulliLogit(), (2,)),
     "poisson": (fs.Poisson(exposure=1.7), (2,)),
-    "laplace": (fs.Laplace(0.6), ()),
+    "laplace": (fs.likelihoods.Laplace(0.6), ()),
     "student_t": (fs.StudentT(0.7, df=3.0), ()),
-    "heteroskedastic": (fs.HeteroskedasticGaussian(), (4,)),
-    "robust_max": (fs.RobustMax(num_classes=3), (3,)),
+    "heteroskedastic": (fs.likelihoods.HeteroskedasticGaussian(), (4,)),
+    "robust_max": (fs.likelihoods.RobustMax(num_classes=3), (3,)),
     "softmax": (fs.Softmax(num_classes=3, num_samples=32), (3,)),
 }
 MEANS = {
     "none": lambda P: None,
-    "constant": lambda P: fs.ConstantMean(np.linspace(0.1, 0.3, *P) if P else 0.2),
-    "linear": lambda P: fs.LinearMean(np.full((*P, D), 0.3), np.full(P, 0.1) if P else 0.1),
+    "constant": lambda P: fs.means.ConstantMean(np.linspace(0.1, 0.3, *P) if P else 0.2),
+    "linear": lambda P: fs.means.LinearMean(np.full((*P, D), 0.3), np.full(P, 0.1) if P else 0.1),
 }
 
 
@@ -32,7 +32,7 @@ def bound_problem(rng, posterior="whitened", likelihood="gaussian", mean="consta
     """``(model, X, Y, options)`` of an SVGP."""
     likelihood, P = LIKELIHOODS[likelihood]
     covariance, Z = fs.RBF(1.3, np.array([0.9, 1.2])), rng.uniform(-2, 2, (M, D))
-    inducing = fs.InducingPair(Z[: M - 2], Z[M - 2 :]) if posterior in PAIRS else Z
+    inducing = fs.posteriors.InducingPair(Z[: M - 2], Z[M - 2 :]) if posterior in PAIRS else Z
     A = covariance.Kuu(inducing) + JITTER * np.eye(M)
     q = EVERY[posterior].make(rng, A, P)
     model = fs.SVGP(covariance, inducing, q, likelihood, MEANS[mean](P))
@@ -88,10 +88,10 @@ def class_problem(rng):
     return model, X, rng.integers(0, 3, TRAINING_ROWS)
 
 
-def inverse_problem(rng, kind=fs.Relaxed):
+def inverse_problem(rng, kind=fs.posteriors.Relaxed):
     """``(model, X, Y)`` of an SVGP with a factor of an inverse to train."""
     X, Y = training_data(rng)
-    third = np.ones(M) if kind is fs.Relaxed else np.eye(M)
+    third = np.ones(M) if kind is fs.posteriors.Relaxed else np.eye(M)
     # not the prior, whose gradient in Z is rounding error
     q = kind(np.linspace(-0.5, 0.5, M), 0.8 * third, np.eye(M))
     return fs.SVGP(fs.RBF(1.0, np.ones(D)), X[:M].copy(), q, fs.Gaussian(0.1)), X, Y
@@ -101,18 +101,20 @@ def layers_to_train(rng, posterior=None):
     """``(model, X, Y)`` of two layers to train; ``posterior``: of the first one."""
     X, Y = training_data(rng, ROWS)
     q = posterior or fs.Whitened(np.zeros((2, 5)), 0.3 * np.stack([np.eye(5)] * 2))
-    hidden = fs.Layer(fs.RBF(1.0, np.ones(2)), X[:5].copy(), q, fs.IdentityMean())
-    top = fs.Layer(fs.RBF(1.0, np.ones(2)), X[5:10].copy(), fs.Whitened(np.zeros(5), np.eye(5)))
+    hidden = fs.layers.Layer(fs.RBF(1.0, np.ones(2)), X[:5].copy(), q, fs.means.IdentityMean())
+    top = fs.layers.Layer(
+        fs.RBF(1.0, np.ones(2)), X[5:10].copy(), fs.Whitened(np.zeros(5), np.eye(5))
+    )
     return fs.DeepGP((hidden, top), fs.Gaussian(0.1)), X, Y
 
 
 def layers_on_patches(rng):
     """``(model, X, Y)`` of two convolutional layers."""
     q = fs.Whitened(rng.standard_normal((2, 5)), np.stack([np.eye(5)] * 2))
-    layer = fs.ConvolutionalLayer(
+    layer = fs.layers.ConvolutionalLayer(
         fs.RBF(), rng.standard_normal((5, 4)), q, image_shape=(3, 3), patch_shape=(2, 2)
     )
-    top = fs.ConvolutionalLayer(
+    top = fs.layers.ConvolutionalLayer(
         fs.RBF(), rng.standard_normal((5, 8)), q, image_shape=(2, 2, 2), patch_shape=(2, 2)
     )
     model = fs.DeepGP((layer, top), fs.Gaussian(0.2))

@@ -54,7 +54,7 @@ def assert_ended_by(errors, text):
 
 def distance(one, other):
     """Return the largest difference of two models over all leaves."""
-    pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
+    pairs = zip(fs.records.leaves(one), fs.records.leaves(other), strict=True)
     return max(np.max(np.abs(np.subtract(a, b))) for (_, _, a), (_, _, b) in pairs if a is not None)
 
 
@@ -64,7 +64,9 @@ def numbers(found):
         return [array for part in found for array in numbers(part)]
     if hasattr(found, "_record_fields"):
         found = [
-            (kind, np.asarray(value)) for _, kind, value in fs.leaves(found) if value is not None
+            (kind, np.asarray(value))
+            for _, kind, value in fs.records.leaves(found)
+            if value is not None
         ]
         return [np.tril(value) if kind in ("tril", "symmetric") else value for kind, value in found]
     return [np.asarray(found)]
@@ -117,7 +119,9 @@ def same_model(rtol):
 
     def compare(found, expected):
         assert all(distance(one, found[0]) == 0 for one in found)
-        size = max(np.max(np.abs(leaf)) for _, _, leaf in fs.leaves(expected) if leaf is not None)
+        size = max(
+            np.max(np.abs(leaf)) for _, _, leaf in fs.records.leaves(expected) if leaf is not None
+        )
         assert distance(found[0], expected) < rtol * max(size, 1.0)
 
     return compare

@@ -9,8 +9,11 @@ from fastsvgp.records import persistence
 
 
 def model():
-    covariance = fs.Sum(
-        (fs.RBF(1.5, np.array([1.0, 2.0])), fs.Product((fs.Linear(), fs.Constant(0.5))))
+    covariance = fs.covariances.Sum(
+        (
+            fs.RBF(1.5, np.array([1.0, 2.0])),
+            fs.covariances.Product((fs.Linear(), fs.covariances.Constant(0.5))),
+        )
     )
     posterior = fs.Whitened(
         np.zeros((3, 4), np.float32), np.tile(np.eye(4, dtype=np.float32), (3, 1, 1))
@@ -19,8 +22,8 @@ def model():
         covariance,
         np.arange(8.0).reshape(4, 2),
         posterior,
-        fs.RobustMax(num_classes=3),
-        fs.ConstantMean(0.25),
+        fs.likelihoods.RobustMax(num_classes=3),
+        fs.means.ConstantMean(0.25),
     )
 
 

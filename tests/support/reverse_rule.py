@@ -14,10 +14,10 @@ def assert_reverse_rule(rng, posterior, blocks, jitter, **random):
     The cotangents of the marginals have both signs; that of the KL term is one number.
     """
     shape, kl_bar = (*posterior.check_size(len(blocks.Kuu)), len(blocks.kff)), -0.7
-    f_bar = fs.Marginals(*rng.standard_normal((2, *shape)))
+    f_bar = fs.records.Marginals(*rng.standard_normal((2, *shape)))
     back = through(posterior, blocks, f_bar, kl_bar, jitter=jitter, **random)
     np.testing.assert_array_equal(back.Kuu, back.Kuu.T)
-    for path, kind, bar in fs.leaves(back.posterior):
+    for path, kind, bar in fs.records.leaves(back.posterior):
         assert kind != "tril" or not np.triu(bar, 1).any(), path
         assert kind != "symmetric" or (bar == bar.swapaxes(-1, -2)).all(), path
 
@@ -34,7 +34,7 @@ def assert_reverse_rule(rng, posterior, blocks, jitter, **random):
     blocks, kff_bar = fs.replace(blocks, Kff=None), np.atleast_2d(f_bar.var).sum(axis=0)
     assert_gradient(lambda q: value(q, blocks), posterior, back.posterior, rng)
     assert_gradient(
-        lambda b: value(posterior, b), blocks, fs.Blocks(back.Kuu, back.Kuf, kff_bar), rng
+        lambda b: value(posterior, b), blocks, fs.records.Blocks(back.Kuu, back.Kuf, kff_bar), rng
     )
 
 

@@ -12,7 +12,12 @@ import fastsvgp as fs
 UNITS = 3
 JITTER = 1e-6  # the default of float64
 FIRST, SECOND = np.array([0, 1]), np.array([2, 0])
-LIKELIHOODS = [fs.Gaussian(variance=0.2), fs.BernoulliLogit(), fs.Laplace(scale=0.4), fs.Poisson()]
+LIKELIHOODS = [
+    fs.Gaussian(variance=0.2),
+    fs.likelihoods.BernoulliLogit(),
+    fs.likelihoods.Laplace(scale=0.4),
+    fs.Poisson(),
+]
 
 
 def each_of(likelihoods):
@@ -25,7 +30,11 @@ def problem(rng, name, k, likelihood, N=7):
     m = UNITS * (2 if name == "fourier" else 1)
     model = fs.QSGP(basis_of(rng, name, m), weights(rng, m, k), likelihood)
     X, f = rng.standard_normal((N, 2)), 2 * rng.standard_normal(N)
-    return model, X, (f > 0) * 1.0 if isinstance(likelihood, (fs.BernoulliLogit, fs.Poisson)) else f
+    return (
+        model,
+        X,
+        (f > 0) * 1.0 if isinstance(likelihood, (fs.likelihoods.BernoulliLogit, fs.Poisson)) else f,
+    )
 
 
 def every_sample(scheme, size=2):
@@ -39,16 +48,18 @@ def every_sample(scheme, size=2):
 
 def pairs(scheme):
     both = itertools.product(every_sample(scheme), repeat=2)
-    return [fs.BasisSample(i, j, None, weight_i, weight_j) for (i, weight_i), (j, weight_j) in both]
+    return [
+        fs.qsgp.BasisSample(i, j, None, weight_i, weight_j) for (i, weight_i), (j, weight_j) in both
+    ]
 
 
 def as_dense(grad, model):
     """Return the same gradient with all rows."""
-    shapes = {path: np.shape(value) for path, _, value in fs.leaves(model)}
+    shapes = {path: np.shape(value) for path, _, value in fs.records.leaves(model)}
     q = grad.posterior
     if q is not None:
         parts = {n: getattr(q, n) for n in ("mean", "columns", "diagonal")}
-        q = fs.ChevronWeights(
+        q = fs.qsgp.ChevronWeights(
             **{n: a and a.dense(shapes[f"posterior.{n}"][0]) for n, a in parts.items()}
         )
     basis = grad.basis
@@ -63,7 +74,7 @@ def as_dense(grad, model):
 def fields(model):
     return (
         ("posterior", "likelihood")
-        if isinstance(model.basis, fs.InducingBasis) and model.basis.dense_precision
+        if isinstance(model.basis, fs.qsgp.InducingBasis) and model.basis.dense_precision
         else None
     )
 
@@ -82,14 +93,15 @@ def log_det(model, jitter=JITTER):
 
 def assert_unbiased(found, model, X, Y, wrt, jitter=JITTER):
     """Compare the mean over all samples with the exact bound, in value and gradients."""
-    value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=jitter, wrt=wrt)
+    value, grad = fs.qsgp.bound_and_grad(model, X, Y, num_data=20, jitter=jitter, wrt=wrt)
     np.testing.assert_allclose(
         np.mean([v for v, _, _ in found]), value - log_det(model, jitter), rtol=1e-9
     )
     dense_ones = [
-        [a for _, _, a in fs.leaves(as_dense(g, model)) if a is not None] for _, g, _ in found
+        [a for _, _, a in fs.records.leaves(as_dense(g, model)) if a is not None]
+        for _, g, _ in found
     ]
-    expected = [(path, a) for path, _, a in fs.leaves(grad) if a is not None]
+    expected = [(path, a) for path, _, a in fs.records.leaves(grad) if a is not None]
     for (path, truth), *ours in zip(expected, *dense_ones, strict=True):
         np.testing.assert_allclose(np.mean(ours, axis=0), truth, rtol=1e-8, atol=1e-8, err_msg=path)
 
@@ -100,7 +112,7 @@ def assert_gradient_at(sample, model, X, Y, grad, rng, **options):
     bar = unravel.pullback(vector, as_dense(grad, model))
 
     def value(s):
-        return fs.sampled_bound_and_grad(
+        return fs.qsgp.sampled_bound_and_grad(
             unravel(vector + s * d), X, Y, sample, num_data=20, wrt=(), **options
         )[0]
 

@@ -18,5 +18,5 @@ def good(rng, likelihood=None, P=None):
 
 
 def relaxed(rng):
-    q = fs.Relaxed(rng.standard_normal(3), np.ones(3), np.eye(3))
+    q = fs.posteriors.Relaxed(rng.standard_normal(3), np.ones(3), np.eye(3))
     return fs.replace(good(rng), posterior=q)

@@ -15,9 +15,11 @@ def assert_bound(model, X, Y, rng, **options):
     assert type(grad) is type(model)
     assert_gradient(lambda moved: fs.elbo(moved, X, Y, **options), model, grad, rng=rng)
     assert_gradient(lambda moved: fs.elbo(model, moved, Y, **options), X, X_bar, rng=rng)
-    for path, _, whole in fs.leaves(grad):
+    alone = fs.elbo_and_grad(model, X, Y, wrt=(), inputs=True, **options)[2]
+    np.testing.assert_allclose(alone, X_bar, rtol=1e-9, atol=1e-9 * np.abs(X_bar).max())
+    for path, _, whole in fs.records.leaves(grad):
         alone = fs.elbo_and_grad(model, X, Y, wrt=(path,), **options)[1]
-        for other, _, bar in fs.leaves(alone):
+        for other, _, bar in fs.records.leaves(alone):
             if other == path:
                 np.testing.assert_allclose(
                     bar, whole, rtol=1e-9, atol=1e-9 * np.abs(whole).max(), err_msg=path
@@ -28,20 +30,22 @@ def assert_bound(model, X, Y, rng, **options):
 
 def assert_single_precision(model, X, Y):
     """Assert that float32 gives float32, close to float64, and that no argument is modified."""
-    single = fs.tree_map(lambda leaf: np.asarray(leaf, np.float32)[()], model)
-    kept = [np.copy(leaf) for _, _, leaf in fs.leaves(single)]
+    single = fs.records.tree_map(lambda leaf: np.asarray(leaf, np.float32)[()], model)
+    kept = [np.copy(leaf) for _, _, leaf in fs.records.leaves(single)]
     x, y = X.astype(np.float32), Y.astype(np.float32) if Y.dtype.kind == "f" else Y
     value, grad, x_bar = fs.elbo_and_grad(single, x, y, inputs=True, jitter=1e-2)
     exact, exact_grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, jitter=1e-2)
     np.testing.assert_allclose(value, exact, rtol=1e-3)
-    for (path, _, bar), (_, _, truth) in zip(fs.leaves(grad), fs.leaves(exact_grad), strict=True):
+    for (path, _, bar), (_, _, truth) in zip(
+        fs.records.leaves(grad), fs.records.leaves(exact_grad), strict=True
+    ):
         assert bar.dtype == np.float32, path
         np.testing.assert_allclose(
             bar, truth, rtol=0, atol=1e-2 * (1 + np.abs(truth).max()), err_msg=path
         )
     assert x_bar.dtype == np.float32
     np.testing.assert_allclose(x_bar, X_bar, rtol=0, atol=1e-2 * (1 + np.abs(X_bar).max()))
-    for before, (path, _, leaf) in zip(kept, fs.leaves(single), strict=True):
+    for before, (path, _, leaf) in zip(kept, fs.records.leaves(single), strict=True):
         np.testing.assert_array_equal(leaf, before, err_msg=path)
 
 
@@ -55,7 +59,9 @@ def assert_trains_and_is_kept(model, X, Y, folder, steps=20):
         value, grad = fs.elbo_and_grad(moved, X, Y, wrt=optimiser.paths(moved))
         moved, state = optimiser.step(moved, grad, state, value)
     assert fs.elbo(moved, X, Y) > fs.elbo(model, X, Y)
-    for (path, _, before), (_, _, after) in zip(fs.leaves(model), fs.leaves(moved), strict=True):
+    for (path, _, before), (_, _, after) in zip(
+        fs.records.leaves(model), fs.records.leaves(moved), strict=True
+    ):
         assert not np.array_equal(before, after), f"{path} rests"
     fs.save(folder / "model.npz", moved)
     again = fs.load(folder / "model.npz")

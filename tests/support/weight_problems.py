@@ -11,11 +11,11 @@ BASES = "fourier", "inducing", "relevance"
 def basis_of(rng, name, m, D=2):
     """Return a basis of m functions of D inputs."""
     if name == "fourier":
-        return fs.RandomFourier(COVARIANCE[D], num_features=m, seed=3)
+        return fs.qsgp.RandomFourier(COVARIANCE[D], num_features=m, seed=3)
     Z = rng.standard_normal((m, D))
     if name == "inducing":
-        return fs.InducingBasis(COVARIANCE[D], Z)
-    return fs.RelevanceBasis(COVARIANCE[D], Z, rng.uniform(0.5, 2, m))
+        return fs.qsgp.InducingBasis(COVARIANCE[D], Z)
+    return fs.qsgp.RelevanceBasis(COVARIANCE[D], Z, rng.uniform(0.5, 2, m))
 
 
 def weights(rng, m, k):
@@ -23,7 +23,9 @@ def weights(rng, m, k):
     columns = 0.3 * rng.standard_normal((m, k))
     columns[np.triu_indices(k, 1)] = np.nan
     columns[np.arange(k), np.arange(k)] = rng.uniform(0.3, 0.9, k)
-    return fs.ChevronWeights(0.3 * rng.standard_normal(m), columns, rng.uniform(0.2, 0.8, m - k))
+    return fs.qsgp.ChevronWeights(
+        0.3 * rng.standard_normal(m), columns, rng.uniform(0.2, 0.8, m - k)
+    )
 
 
 def dense(q):

@@ -17,7 +17,7 @@ from tests.train.test_fit_layers import problem as deep_problem
 from tests.train.test_fit_sampled import problem as sampled_problem
 
 OPTIONS = {"batch_size": 16, "rng": 3}
-RAMP = fs.schedules.log_linear
+RAMP = fs.optim.schedules.log_linear
 
 
 def checkpoint(tmp_path, model, X, Y, **options):
@@ -45,15 +45,17 @@ MODELS = {
         "covariance", lambda m: fs.Matern12(1.0, m.covariance.lengthscales)
     ),
     "`posterior` Whitened then, Marginal now": changed(
-        "posterior", lambda m: fs.at_prior(fs.Marginal, m.covariance, m.inducing)
+        "posterior", lambda m: fs.posteriors.at_prior(fs.Marginal, m.covariance, m.inducing)
     ),
-    "`likelihood` Gaussian then, Laplace now": changed("likelihood", lambda m: fs.Laplace(0.1)),
-    "`mean` None then, ConstantMean now": changed("mean", lambda m: fs.ConstantMean(0.1)),
+    "`likelihood` Gaussian then, Laplace now": changed(
+        "likelihood", lambda m: fs.likelihoods.Laplace(0.1)
+    ),
+    "`mean` None then, ConstantMean now": changed("mean", lambda m: fs.means.ConstantMean(0.1)),
     "`covariance.lengthscales` of shape (2,) then, of shape () now": changed(
         "covariance", lambda m: fs.RBF(1.0, 1.0)
     ),
     "`covariance` RBF then, Sum now": changed(
-        "covariance", lambda m: fs.Sum((m.covariance, fs.Linear()))
+        "covariance", lambda m: fs.covariances.Sum((m.covariance, fs.Linear()))
     ),
     "`inducing` of shape (5, 2) then, of shape (3, 2) now": lambda m: fs.replace(
         m, inducing=m.inducing[:3], posterior=fs.Whitened(np.zeros(3), np.eye(3))
@@ -83,13 +85,15 @@ def test_parts_and_settings_of_parts_are_compared(tmp_path, rng):
     model, X, Y = problem(rng)
     model = fs.replace(
         model,
-        covariance=fs.Sum((fs.RBF(1.0, 1.0), fs.Linear())),
+        covariance=fs.covariances.Sum((fs.RBF(1.0, 1.0), fs.Linear())),
         likelihood=fs.StudentT(0.3, df=4.0),
     )
     path = checkpoint(tmp_path, model, X, Y)
-    three = fs.replace(model, covariance=fs.Sum((*model.covariance.parts, fs.Linear())))
+    three = fs.replace(model, covariance=fs.covariances.Sum((*model.covariance.parts, fs.Linear())))
     refused(three, X, Y, path, "`covariance.parts` 2 parts then, 3 parts now")
-    other = fs.replace(model, covariance=fs.Sum((fs.RBF(1.0, 1.0), fs.Matern32(1.0, 1.0))))
+    other = fs.replace(
+        model, covariance=fs.covariances.Sum((fs.RBF(1.0, 1.0), fs.Matern32(1.0, 1.0)))
+    )
     refused(other, X, Y, path, "`covariance.parts.1` Linear then, Matern32 now")
     said = "`likelihood.df` 4.0 then, 5.0 now; `likelihood.num_nodes` None then, 24 now"
     refused(fs.replace(model, likelihood=fs.StudentT(0.1, df=5.0, num_nodes=24)), X, Y, path, said)
@@ -117,14 +121,14 @@ def test_every_way_of_training_compares(tmp_path, rng, kind):
         other = fs.replace(model, covariance=fs.Matern12(1.0, 1.0))
     elif kind == "deep":
         model, X, Y = deep_problem(rng)
-        other = fs.replace(model, likelihood=fs.Laplace(0.1))
+        other = fs.replace(model, likelihood=fs.likelihoods.Laplace(0.1))
     elif kind == "qsgp":
         model, X, Y = sampled_problem(rng)
         other = fs.replace(model, basis=fs.replace(model.basis, seed=model.basis.seed + 1))
     else:
         model, X, Y = em_problem(rng)
         other = fs.replace(
-            model, posterior=fs.at_prior(fs.Marginal, model.covariance, model.inducing)
+            model, posterior=fs.posteriors.at_prior(fs.Marginal, model.covariance, model.inducing)
         )
         train = functools.partial(fs.em, **options, rounds=1, m_iterations=2)
     train(model, X, Y, checkpoint=path)
@@ -183,7 +187,8 @@ SETTINGS = {
     ),
     "`optimiser.transform` softplus then, log now": ({}, {"optimiser": fs.adam(transform="log")}),
     "`optimiser.parts.0.optimiser.step_size` 0.1 then, 0.3 now": tuple(
-        {"optimiser": fs.by_field(fs.adam(), {"inducing": fs.adam(size)})} for size in (0.1, 0.3)
+        {"optimiser": fs.optim.by_field(fs.adam(), {"inducing": fs.adam(size)})}
+        for size in (0.1, 0.3)
     ),
     "`natural_step_size` None then, 0.1 now": ({}, {"natural_step_size": 0.1}),
     "`natural_step_size` 0.1 then, 0.2 now": (
@@ -220,11 +225,11 @@ def test_other_settings_are_refused_and_named(tmp_path, rng, said):
 
 def test_inverse_updates_and_random_quantities_are_compared(tmp_path, rng):
     model, X, Y = problem(rng)
-    q = fs.Relaxed(mean=np.zeros(5), variance=np.ones(5), inverse_tril=0.5 * np.eye(5))
+    q = fs.posteriors.Relaxed(mean=np.zeros(5), variance=np.ones(5), inverse_tril=0.5 * np.eye(5))
     model = fs.replace(model, posterior=q)
     path = checkpoint(tmp_path, model, X, Y, probes=4)
     refused(model, X, Y, path, "`probes` 4 then, 8 now", probes=8)
-    updates = fs.inverse_updates(tolerance=1e-2)
+    updates = fs.optim.inverse_updates(tolerance=1e-2)
     refused(
         model,
         X,
@@ -235,7 +240,14 @@ def test_inverse_updates_and_random_quantities_are_compared(tmp_path, rng):
         inverse_updates=updates,
     )
     fs.fit(
-        model, X, Y, steps=3, resume=path, probes=4, inverse_updates=fs.inverse_updates(), **OPTIONS
+        model,
+        X,
+        Y,
+        steps=3,
+        resume=path,
+        probes=4,
+        inverse_updates=fs.optim.inverse_updates(),
+        **OPTIONS,
     )
 
 
@@ -243,7 +255,7 @@ SAME = {
     "the defaults by name": ({}, {"optimiser": fs.adam(0.01), "jitter": 1e-6, "smoothing": 0.98}),
     "a constant schedule": (
         {"natural_step_size": 0.1},
-        {"natural_step_size": fs.schedules.constant(0.1)},
+        {"natural_step_size": fs.optim.schedules.constant(0.1)},
     ),
     "fixed in another place": (
         {"fixed": "inducing"},
@@ -279,8 +291,10 @@ def test_longer_training_extends_only_its_own_schedules(tmp_path, rng):
     model, X, Y = problem(rng)
 
     def options(total, length):
-        size = fs.schedules.cosine(0.1, 0.01, length)
-        slow = fs.by_field(fs.adam(size), {"inducing": fs.adam()}, after={"inducing": length // 2})
+        size = fs.optim.schedules.cosine(0.1, 0.01, length)
+        slow = fs.optim.by_field(
+            fs.adam(size), {"inducing": fs.adam()}, after={"inducing": length // 2}
+        )
         return {
             "optimiser": slow,
             "natural_step_size": RAMP(0.01, 0.1, length),

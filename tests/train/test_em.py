@@ -8,11 +8,20 @@ import fastsvgp as fs
 from fastsvgp.train import em as module
 
 M, N = 8, 60
-KINDS = [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal, fs.SiteSVGP, fs.VGP]
+KINDS = [
+    fs.posteriors.AbsorbedDualSites,
+    fs.posteriors.DualSites,
+    fs.Whitened,
+    fs.Marginal,
+    fs.sites.SiteSVGP,
+    fs.sites.VGP,
+]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
-def problem(rng, kind=fs.AbsorbedDualSites, likelihood=None, variance=1.0, lengthscale=0.6):
+def problem(
+    rng, kind=fs.posteriors.AbsorbedDualSites, likelihood=None, variance=1.0, lengthscale=0.6
+):
     X, Z = rng.uniform(-2, 2, (N, 1)), np.linspace(-2, 2, M)[:, None]
     f = 2 * np.sin(2.5 * X[:, 0])
     likelihood = likelihood or fs.Gaussian(0.1)
@@ -24,24 +33,26 @@ def problem(rng, kind=fs.AbsorbedDualSites, likelihood=None, variance=1.0, lengt
     }
     covariance = fs.RBF(variance=variance, lengthscales=lengthscale)
     y = targets[type(likelihood).__name__]
-    if kind is fs.VGP:
-        return kind(covariance, fs.Sites(np.zeros(N), np.zeros(N)), likelihood), X, y
-    if kind is fs.SiteSVGP:
-        return kind(covariance, Z, fs.Sites(np.zeros(N), np.zeros(N)), likelihood), X, y
+    if kind is fs.sites.VGP:
+        return kind(covariance, fs.sites.Sites(np.zeros(N), np.zeros(N)), likelihood), X, y
+    if kind is fs.sites.SiteSVGP:
+        return kind(covariance, Z, fs.sites.Sites(np.zeros(N), np.zeros(N)), likelihood), X, y
     if issubclass(kind, fs.Whitened | fs.Marginal):
-        q = fs.at_prior(kind, covariance, Z)
+        q = fs.posteriors.at_prior(kind, covariance, Z)
     else:
         q = kind(np.zeros(M), np.zeros((M, M)))
     return fs.SVGP(covariance, Z, q, likelihood), X, y
 
 
 def bound_of(model, X, y):
-    return (fs.site_bound if isinstance(model, fs.SiteSVGP | fs.VGP) else fs.elbo)(model, X, y)
+    return (fs.sites.bound if isinstance(model, fs.sites.SiteSVGP | fs.sites.VGP) else fs.elbo)(
+        model, X, y
+    )
 
 
 @pytest.mark.parametrize(
     "likelihood",
-    [fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()],
+    [fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.likelihoods.BernoulliLogit(), fs.Poisson()],
     ids=lambda v: type(v).__name__,
 )
 @each_kind
@@ -59,8 +70,10 @@ def test_no_step_of_either_kind_lowers_the_bound(rng, kind, likelihood):
     climbed = np.ravel(np.column_stack([info.e_values, info.values]))
     assert np.diff(climbed).min() >= -1e-8 * np.abs(climbed).max()
     assert bound_of(found, X, y) == pytest.approx(info.values[-1], rel=1e-12)
-    for path, _, value in fs.leaves(found):
-        assert (np.asarray(value) != dict((p, v) for p, _, v in fs.leaves(model))[path]).any(), path
+    for path, _, value in fs.records.leaves(found):
+        assert (
+            np.asarray(value) != dict((p, v) for p, _, v in fs.records.leaves(model))[path]
+        ).any(), path
 
 
 def test_a_line_search_that_overflows_comes_back():
@@ -73,31 +86,34 @@ def test_a_line_search_that_overflows_comes_back():
 def test_absorbed_sites_need_three_rounds(rng):
     """They come within 0.01 nats of the optimum; whitened q(u) does not in three rounds."""
     ahead = []
-    for likelihood in (fs.BernoulliLogit(), fs.Poisson(), fs.StudentT(0.3, df=4.0)):
+    for likelihood in (fs.likelihoods.BernoulliLogit(), fs.Poisson(), fs.StudentT(0.3, df=4.0)):
         held, ends = (
             (
                 ("inducing",)
-                if isinstance(likelihood, fs.BernoulliLogit | fs.Poisson)
+                if isinstance(likelihood, fs.likelihoods.BernoulliLogit | fs.Poisson)
                 else ("inducing", "likelihood")
             ),
             {},
         )
-        for kind in (fs.AbsorbedDualSites, fs.SiteSVGP, fs.Whitened):
+        for kind in (fs.posteriors.AbsorbedDualSites, fs.sites.SiteSVGP, fs.Whitened):
             model, X, y = problem(
                 np.random.default_rng(3), kind, likelihood, variance=4.0, lengthscale=0.4
             )
             ends[kind] = fs.em(model, X, y, rounds=3, m_iterations=50, fixed=held)[1].values[-1]
         model, X, y = problem(
             np.random.default_rng(3),
-            fs.AbsorbedDualSites,
+            fs.posteriors.AbsorbedDualSites,
             likelihood,
             variance=4.0,
             lengthscale=0.4,
         )
         _, info = fs.em(model, X, y, rounds=60, m_iterations=100, fixed=held, tolerance=1e-9)
         best = max(info.values[-1], *ends.values())
-        assert ends[fs.AbsorbedDualSites] > best - 0.01 and ends[fs.SiteSVGP] > best - 0.01
-        ahead.append(ends[fs.AbsorbedDualSites] - ends[fs.Whitened])
+        assert (
+            ends[fs.posteriors.AbsorbedDualSites] > best - 0.01
+            and ends[fs.sites.SiteSVGP] > best - 0.01
+        )
+        ahead.append(ends[fs.posteriors.AbsorbedDualSites] - ends[fs.Whitened])
     assert min(ahead) > -1e-3 and max(ahead) > 0.02
 
 
@@ -120,7 +136,7 @@ def test_with_gaussian_noise_it_climbs_the_collapsed_bound(rng):
 @each_kind
 def test_what_is_fixed_is_held(rng, kind):
     model, X, y = problem(rng, kind)
-    inducing = () if kind is fs.VGP else ("inducing",)
+    inducing = () if kind is fs.sites.VGP else ("inducing",)
     found, info = fs.em(model, X, y, rounds=2, fixed=(*inducing, "covariance.variance"))
     for name in inducing:
         np.testing.assert_array_equal(getattr(found, name), getattr(model, name))
@@ -132,9 +148,9 @@ def test_what_is_fixed_is_held(rng, kind):
     assert info.m_evaluations.tolist() == [0] * info.steps and info.reason == "converged"
 
 
-@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [fs.sites.SiteSVGP, fs.sites.VGP], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize(
-    "likelihood", [fs.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__
+    "likelihood", [fs.likelihoods.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__
 )
 def test_e_steps_by_batches_end_where_full_ones_do(rng, kind, likelihood):
     """Without noise: a batch updates only its own sites."""
@@ -151,7 +167,7 @@ def test_e_steps_by_batches_end_where_full_ones_do(rng, kind, likelihood):
 
 
 @pytest.mark.filterwarnings("ignore::fastsvgp.VarianceClampWarning")
-@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [fs.sites.SiteSVGP, fs.sites.VGP], ids=lambda kind: kind.__name__)
 def test_an_epoch_that_goes_too_far_is_taken_back(rng, kind):
     """Large Poisson rates: a batch overshoots, and the next bound is lower, or minus infinity."""
     model, X, _ = problem(rng, kind, fs.Poisson(), variance=4.0)
@@ -174,12 +190,14 @@ def test_an_optimiser_in_the_place_of_lbfgs(rng):
 
 @each_kind
 def test_checkpoints_go_on_as_if_nothing_had_been(rng, tmp_path, kind):
-    model, X, y = problem(rng, kind, fs.BernoulliLogit())
+    model, X, y = problem(rng, kind, fs.likelihoods.BernoulliLogit())
     options = {"m_iterations": 6, "tolerance": 0.0, "rng": 5}
     whole, info = fs.em(model, X, y, rounds=4, **options)
     fs.em(model, X, y, rounds=2, checkpoint=tmp_path / "c.npz", **options)
     again, resumed = fs.em(model, X, y, rounds=4, resume=tmp_path / "c.npz", **options)
-    for (path, _, a), (_, _, b) in zip(fs.leaves(again), fs.leaves(whole), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(again), fs.records.leaves(whole), strict=True
+    ):
         np.testing.assert_array_equal(a, b, err_msg=path)
     for name in ("values", "e_values", "e_steps", "m_evaluations"):
         np.testing.assert_array_equal(getattr(resumed, name), getattr(info, name))
@@ -204,7 +222,7 @@ def test_callbacks_and_interrupts_end_it_after_whole_rounds(rng, monkeypatch):
 
 def test_bad_input(rng):
     model, X, y = problem(rng)
-    relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
+    relaxed = fs.replace(model, posterior=fs.posteriors.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.1)
     for change, error, message in (
         ({"rounds": -1}, ValueError, "`rounds` must be a whole number of at least 0"),

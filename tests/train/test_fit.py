@@ -38,7 +38,7 @@ def test_natural_steps_alone_reach_the_collapsed_bound(rng):
     everything = ("covariance", "inducing", "likelihood")
     got, _ = fs.fit(model, X, Y, steps=3, natural_step_size=1.0, fixed=everything)
     np.testing.assert_allclose(fs.elbo(got, X, Y), best, rtol=1e-9)
-    falling = fs.schedules.exponential(0.5, 0.97)
+    falling = fs.optim.schedules.exponential(0.5, 0.97)
     got, info = fs.fit(
         model, X, Y, steps=150, natural_step_size=falling, fixed=everything, batch_size=20
     )
@@ -50,20 +50,20 @@ def test_natural_steps_alone_reach_the_collapsed_bound(rng):
 )
 @pytest.mark.parametrize(
     "kind",
-    [fs.Whitened, fs.AbsorbedDualSites, fs.WhitenedOrthogonal],
+    [fs.Whitened, fs.posteriors.AbsorbedDualSites, fs.posteriors.WhitenedOrthogonal],
     ids=lambda kind: kind.__name__,
 )
 def test_rounds_of_natural_steps_and_of_the_optimiser(rng, kind, natural, e_steps, m_steps):
     """A batch per natural step; the optimiser reuses the last one, then takes new ones."""
     model, X, Y = problem(rng)
-    if kind is fs.WhitenedOrthogonal:
-        pair = fs.InducingPair(model.inducing, X[:4])
+    if kind is fs.posteriors.WhitenedOrthogonal:
+        pair = fs.posteriors.InducingPair(model.inducing, X[:4])
         model = fs.replace(
-            model, inducing=pair, posterior=fs.at_prior(kind, model.covariance, pair)
+            model, inducing=pair, posterior=fs.posteriors.at_prior(kind, model.covariance, pair)
         )
-    elif kind is fs.AbsorbedDualSites:
-        model = fs.convert(model, kind)
-    sites = () if kind is not fs.AbsorbedDualSites else ("posterior",)
+    elif kind is fs.posteriors.AbsorbedDualSites:
+        model = fs.posteriors.convert(model, kind)
+    sites = () if kind is not fs.posteriors.AbsorbedDualSites else ("posterior",)
     if sites and natural is None:
         natural = 0.1  # the default
     options = {"batch_size": 16, "rng": 3, "optimiser": fs.adam(0.02)}
@@ -87,7 +87,9 @@ def test_rounds_of_natural_steps_and_of_the_optimiser(rng, kind, natural, e_step
         at += m_steps
         values.append(value)
     np.testing.assert_allclose(info.values, values, rtol=1e-9)
-    for (path, _, one), (_, _, other) in zip(fs.leaves(got), fs.leaves(model), strict=True):
+    for (path, _, one), (_, _, other) in zip(
+        fs.records.leaves(got), fs.records.leaves(model), strict=True
+    ):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7, err_msg=path)
 
 
@@ -191,7 +193,7 @@ def test_an_optimiser_of_ones_own(tmp_path, rng):
     assert type(fs.load(tmp_path / "c.npz").optimiser).__name__ == "SignState"
     for other, kind in (
         (fs.adam(), "Adam"),
-        (fs.by_field(SignAscent(0.01), {}), "ByField"),
+        (fs.optim.by_field(SignAscent(0.01), {}), "ByField"),
         (Renamed(0.01), "Renamed"),
     ):
         with pytest.raises(ValueError, match=f"`optimiser` SignAscent then, {kind} now"):

@@ -34,7 +34,7 @@ def test_with_known_noise_it_is_the_evidence_of_an_exact_gp(rng):
     X, y = wave(rng)
     known = rng.uniform(0.01, 0.1, len(X))
     q = fs.Whitened(np.zeros(len(X)), np.eye(len(X)))
-    model = fs.SVGP(fs.Matern32(1.0, 1.0), X.copy(), q, fs.KnownNoise(1e-9))
+    model = fs.SVGP(fs.Matern32(1.0, 1.0), X.copy(), q, fs.likelihoods.KnownNoise(1e-9))
     fixed = ("inducing", "likelihood")
     trained, info = fs.fit(
         model, X, np.stack([y, known], 1), collapsed=True, fixed=fixed, jitter=1e-10
@@ -82,7 +82,7 @@ def test_a_posterior_alone_is_trained_by_one_e_step(rng):
     s, Xs, ys = start(X, y, "student-t")
     fixed = ("covariance", "inducing", "likelihood")
     trained, info = fs.fit(s.model, Xs, ys, fixed=fixed, collapsed=True)
-    best, _ = fs.natural_steps(s.model, Xs, ys, steps=50, step_size=1.0, monotone=True)
+    best, _ = fs.sites.natural_steps(s.model, Xs, ys, steps=50, step_size=1.0, monotone=True)
     assert info.steps == 1
     np.testing.assert_allclose(info.values[0], fs.elbo(best, Xs, ys), atol=1e-4)
 

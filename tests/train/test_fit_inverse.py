@@ -19,9 +19,11 @@ def problem(rng, kind="Relaxed", dtype=np.float64, likelihood=None):
     eye = np.eye(M, dtype=dtype)
     pseudo = np.zeros(M, dtype), np.full(M, 0.05, dtype)
     posterior = {
-        "LikelihoodForm": lambda: fs.LikelihoodForm(*pseudo),
-        "Relaxed": lambda: fs.Relaxed(*pseudo, 1e-3 * eye),
-        "InverseFreeWhitened": lambda: fs.InverseFreeWhitened(pseudo[0], 0.8 * eye, 1e-3 * eye),
+        "LikelihoodForm": lambda: fs.posteriors.LikelihoodForm(*pseudo),
+        "Relaxed": lambda: fs.posteriors.Relaxed(*pseudo, 1e-3 * eye),
+        "InverseFreeWhitened": lambda: fs.posteriors.InverseFreeWhitened(
+            pseudo[0], 0.8 * eye, 1e-3 * eye
+        ),
         "Whitened": lambda: fs.Whitened(pseudo[0], 0.8 * eye),
     }[kind]()
     covariance = fs.RBF(variance=1.0, lengthscales=np.ones(2, dtype))
@@ -33,7 +35,7 @@ def problem(rng, kind="Relaxed", dtype=np.float64, likelihood=None):
 
 
 def assert_same(a, b):
-    for (path, _, x), (_, _, y) in zip(fs.leaves(a), fs.leaves(b), strict=True):
+    for (path, _, x), (_, _, y) in zip(fs.records.leaves(a), fs.records.leaves(b), strict=True):
         np.testing.assert_array_equal(x, y, err_msg=path, strict=True)
 
 
@@ -44,15 +46,18 @@ def residual(model):
     )
 
 
-GENTLE = {"optimiser": fs.gentle_inducing(fs.adam(0.02), after=8, step_size=5e-3, patience=4)}
+GENTLE = {"optimiser": fs.optim.slow_inducing(fs.adam(0.02), after=8, step_size=5e-3, patience=4)}
 RUNS = {
     "alternating": ({}, {}),
     "gentle": ({}, GENTLE),
     "whitened": ({"kind": "InverseFreeWhitened"}, GENTLE),
     "probes": ({}, {"probes": 4}),
-    "direction": ({}, {"inverse_updates": fs.inverse_updates(direction="likelihood")}),
-    "nats": ({}, {"inverse_updates": fs.inverse_updates(nats=1e-3)}),
-    "one unit step": ({}, {"inverse_updates": fs.inverse_updates(step_size=1.0, max_steps=1)}),
+    "direction": ({}, {"inverse_updates": fs.optim.inverse_updates(direction="likelihood")}),
+    "nats": ({}, {"inverse_updates": fs.optim.inverse_updates(nats=1e-3)}),
+    "one unit step": (
+        {},
+        {"inverse_updates": fs.optim.inverse_updates(step_size=1.0, max_steps=1)},
+    ),
     "factor by adam": ({}, {"inverse_updates": False}),
     "float32": ({"dtype": np.float32}, GENTLE),
 }
@@ -77,17 +82,22 @@ def test_resumed_is_bitwise_the_same(tmp_path, rng, name):
 def test_a_step_is_a_refreshed_factor_and_an_adam_step(rng, kind):
     model, X, Y = problem(rng, kind)
     got, info = fs.fit(
-        model, X, Y, steps=4, optimiser=fs.adam(0.05), inverse_updates=fs.inverse_updates(1e-4)
+        model,
+        X,
+        Y,
+        steps=4,
+        optimiser=fs.adam(0.05),
+        inverse_updates=fs.optim.inverse_updates(1e-4),
     )
     field = f"posterior.{model.posterior.inverse_field}"
     optimiser = fs.adam(0.05, fixed=field)
     state = optimiser.init(model)
-    model, _ = fs.refresh_inverse(model, tolerance=1e-4)
+    model, _ = fs.optim.update_inverse_factor(model, tolerance=1e-4)
     for value in info.values:
         now, grad = fs.elbo_and_grad(model, X, Y, wrt=optimiser.paths(model))
         assert now == value
         model, state = optimiser.step(model, grad, state)
-        model, _ = fs.refresh_inverse(model, tolerance=1e-4)
+        model, _ = fs.optim.update_inverse_factor(model, tolerance=1e-4)
     assert_same(got, model)
     assert residual(got) < 1.1e-4
 
@@ -102,7 +112,7 @@ def test_converged_inner_loop_gives_the_trajectory_of_l_svgp(rng):
     errors = {}
     for direction in ("exact", "likelihood"):
         for tolerance in (1e-3, 1e-10):
-            updates = fs.inverse_updates(tolerance, direction=direction)
+            updates = fs.optim.inverse_updates(tolerance, direction=direction)
             got, again = fs.fit(relaxed, X, Y, inverse_updates=updates, **options)
             errors[direction, tolerance] = (
                 np.abs(again.values - info.values).max() / np.abs(info.values).max()
@@ -121,7 +131,7 @@ def test_inducing_inputs_are_fixed_at_first_without_gradients(rng, monkeypatch):
         minibatch, "elbo_and_grad", lambda *a, wrt, **k: calls.append(wrt) or real(*a, wrt=wrt, **k)
     )
     places = []
-    optimiser = fs.gentle_inducing(fs.adam(0.02), after=3)
+    optimiser = fs.optim.slow_inducing(fs.adam(0.02), after=3)
     fs.fit(
         model,
         X,
@@ -138,7 +148,7 @@ def test_inducing_inputs_are_fixed_at_first_without_gradients(rng, monkeypatch):
 def test_nothing_moves_yet(rng):
     model, X, Y = problem(rng, "Whitened")
     names = ("covariance", "inducing", "posterior", "likelihood")
-    everything = fs.by_field(
+    everything = fs.optim.by_field(
         fs.adam(), dict.fromkeys(names, fs.adam()), after=dict.fromkeys(names, 2)
     )
     got, info = fs.fit(model, X, Y, steps=3, optimiser=everything)
@@ -151,7 +161,7 @@ def test_nothing_moves_yet(rng):
 @pytest.mark.parametrize("kind", ["Relaxed", "InverseFreeWhitened"])
 def test_a_factor_may_be_held_or_left_to_the_optimiser(rng, kind):
     model, X, Y = problem(rng, kind)
-    model, _ = fs.refresh_inverse(model)
+    model, _ = fs.optim.update_inverse_factor(model)
     field = model.posterior.inverse_field
     before = getattr(model.posterior, field)
     held, _ = fs.fit(model, X, Y, steps=2, fixed=("inducing", "covariance", f"posterior.{field}"))
@@ -159,7 +169,7 @@ def test_a_factor_may_be_held_or_left_to_the_optimiser(rng, kind):
     with pytest.raises(
         ValueError, match=f"'posterior.{field}' is fixed, but `inverse_updates` asks"
     ):
-        fs.fit(model, X, Y, steps=2, fixed="posterior", inverse_updates=fs.inverse_updates())
+        fs.fit(model, X, Y, steps=2, fixed="posterior", inverse_updates=fs.optim.inverse_updates())
     moved, _ = fs.fit(model, X, Y, steps=2, inverse_updates=False, fixed="posterior.mean")
     assert not np.array_equal(getattr(moved.posterior, field), before)
 
@@ -170,7 +180,7 @@ def test_the_inner_loop_is_logged(rng, caplog):
     fs.fit(model, X, Y, steps=4, callback=lambda step, value, info: seen.append(info.inverse) and 0)
     assert all(info.converged and info.residual <= 5e-3 for info in seen) and not caplog.records
     with caplog.at_level(logging.WARNING, "fastsvgp"):
-        fs.fit(model, X, Y, steps=4, inverse_updates=fs.inverse_updates(1e-9, max_steps=2))
+        fs.fit(model, X, Y, steps=4, inverse_updates=fs.optim.inverse_updates(1e-9, max_steps=2))
     assert [r.getMessage().split(":")[0] for r in caplog.records] == ["step 1"]
     assert "not reached its tolerance: steps after 2 updates, normalised residual" in caplog.text
     plain, X, Y = problem(rng, "Whitened")
@@ -181,14 +191,20 @@ def test_the_inner_loop_is_logged(rng, caplog):
 def test_bad_arguments(rng):
     model, X, Y = problem(rng)
     whitened, _, _ = problem(rng, "Whitened")
-    with pytest.raises(TypeError, match="`inverse_updates` must be made by fs.inverse_updates"):
+    with pytest.raises(
+        TypeError, match="`inverse_updates` must be made by fs.optim.inverse_updates"
+    ):
         fs.fit(model, X, Y, steps=1, inverse_updates=1e-3)
     with pytest.raises(ValueError, match="kind Whitened holds no factor of an inverse"):
-        fs.fit(whitened, X, Y, steps=1, inverse_updates=fs.inverse_updates())
+        fs.fit(whitened, X, Y, steps=1, inverse_updates=fs.optim.inverse_updates())
     with pytest.raises(ValueError, match="`nats` needs"):
-        labels = fs.replace(model, likelihood=fs.BernoulliLogit())
+        labels = fs.replace(model, likelihood=fs.likelihoods.BernoulliLogit())
         fs.fit(
-            labels, X, (Y > 0).astype(int), steps=1, inverse_updates=fs.inverse_updates(nats=1.0)
+            labels,
+            X,
+            (Y > 0).astype(int),
+            steps=1,
+            inverse_updates=fs.optim.inverse_updates(nats=1.0),
         )
     with pytest.raises(
         TypeError,
@@ -207,13 +223,15 @@ def test_bad_arguments(rng):
             Y,
             steps=1,
             probes=4,
-            inverse_updates=fs.inverse_updates(direction="likelihood"),
+            inverse_updates=fs.optim.inverse_updates(direction="likelihood"),
         )
     free, _, _ = problem(rng, "InverseFreeWhitened")
     with pytest.raises(
         ValueError, match="a InverseFreeWhitened posterior has no direction 'likelihood'"
     ):
-        fs.fit(free, X, Y, steps=1, inverse_updates=fs.inverse_updates(direction="likelihood"))
+        fs.fit(
+            free, X, Y, steps=1, inverse_updates=fs.optim.inverse_updates(direction="likelihood")
+        )
     with pytest.raises(ValueError, match="`probes` must be a whole number"):
         fs.fit(model, X, Y, steps=1, probes=0)
     with pytest.raises(TypeError, match="natural_step: .* Relaxed"):

@@ -5,6 +5,10 @@ import pytest
 from oracles import inverse_factor
 
 import fastsvgp as fs
+from fastsvgp.layers import deep_gp
+from fastsvgp.means import LinearMean
+from fastsvgp.posteriors import AbsorbedDualSites, LikelihoodForm, Relaxed, at_prior
+from fastsvgp.records import leaves
 from fastsvgp.train.batches import Batches
 from fastsvgp.train.steps import deep, minibatch
 
@@ -15,13 +19,13 @@ N = 40
 def problem(rng, posterior=fs.Whitened, layers=2, width=None, dtype=np.float64, likelihood=None):
     X = rng.uniform(-2, 2, (N, 2)).astype(dtype)
     Y = np.sign(X[:, 0]) + 0.1 * rng.standard_normal(N).astype(dtype)
-    sizes = (M, 2) if posterior is fs.WhitenedOrthogonal else M
+    sizes = (M, 2) if posterior is fs.posteriors.WhitenedOrthogonal else M
     likelihood = likelihood or fs.Gaussian(variance=0.1)
-    return fs.deep_gp(X, likelihood, layers, sizes, width=width, posterior=posterior, rng=1), X, Y
+    return (deep_gp(X, likelihood, layers, sizes, width=width, posterior=posterior, rng=1), X, Y)
 
 
 def assert_same(a, b, rtol=0.0):
-    for (path, _, x), (_, _, y) in zip(fs.leaves(a), fs.leaves(b), strict=True):
+    for (path, _, x), (_, _, y) in zip(leaves(a), leaves(b), strict=True):
         np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol, err_msg=path, strict=True)
 
 
@@ -34,7 +38,7 @@ def sites(rng):
     model, X, Y = problem(rng)
     inducing = model.layers[-1].inducing
     return (
-        with_last(model, fs.at_prior(fs.AbsorbedDualSites, model.layers[-1].covariance, inducing)),
+        with_last(model, at_prior(AbsorbedDualSites, model.layers[-1].covariance, inducing)),
         X,
         Y,
     )
@@ -44,19 +48,19 @@ def sites(rng):
 
 RUNS = {
     "adam": (problem, {}),
-    "natural": (problem, {"natural_step_size": fs.schedules.log_linear(0.01, 0.2, 5)}),
+    "natural": (problem, {"natural_step_size": fs.optim.schedules.log_linear(0.01, 0.2, 5)}),
     "rounds": (problem, {"natural_step_size": 0.1, "e_steps": 2, "m_steps": 2, "num_samples": 1}),
     "plateau": (
-        lambda rng: problem(rng, fs.LikelihoodForm, 3, 1),
+        lambda rng: problem(rng, LikelihoodForm, 3, 1),
         {
-            "optimiser": fs.adam(fs.schedules.plateau(0.05, patience=2, smoothing=0.5)),
+            "optimiser": fs.adam(fs.optim.schedules.plateau(0.05, patience=2, smoothing=0.5)),
             "num_samples": 3,
         },
     ),
     "inverses": (
-        lambda rng: problem(rng, fs.Relaxed),
+        lambda rng: problem(rng, Relaxed),
         {
-            "optimiser": fs.gentle_inducing(
+            "optimiser": fs.optim.slow_inducing(
                 fs.adam(0.02), after=2, fields=["layers.0.inducing", "layers.1.inducing"]
             ),
             "validate": lambda m: -float(m.likelihood.variance),
@@ -64,7 +68,7 @@ RUNS = {
         },
     ),
     "two sets, float32": (
-        lambda rng: problem(rng, fs.WhitenedOrthogonal, dtype=np.float32),
+        lambda rng: problem(rng, fs.posteriors.WhitenedOrthogonal, dtype=np.float32),
         {"natural_step_size": 0.1},
     ),
     "sites": (sites, {}),
@@ -161,7 +165,7 @@ def test_step_is_the_closed_form_then_one_gradient_for_the_rest(rng, monkeypatch
     value, grad = fs.elbo_and_grad(stepped, *batch, **same)
     held = adam.fixing(["layers.1.posterior", "layers.0.posterior"])
     expected, _ = held.step(stepped, grad, held.init(stepped))
-    hidden = fs.natural_update(stepped.layers[0].posterior, grad.layers[0].posterior, 0.3)
+    hidden = fs.optim.natural_update(stepped.layers[0].posterior, grad.layers[0].posterior, 0.3)
     expected = fs.replace(
         expected, layers=(fs.replace(expected.layers[0], posterior=hidden), expected.layers[1])
     )
@@ -176,7 +180,7 @@ def test_sizes_of_natural_steps_fall_in_every_layer(rng, monkeypatch):
     monkeypatch.setattr(
         deep, "natural_update", lambda q, bar, size: hidden.append(size) or plain(q, bar, size)
     )
-    falling = {"natural_step_size": fs.schedules.cosine(0.1, 0.01, "all"), "batch_size": 16}
+    falling = {"natural_step_size": fs.optim.schedules.cosine(0.1, 0.01, "all"), "batch_size": 16}
 
     def note(step, value, info):
         last.append(info.natural_step_size)
@@ -205,7 +209,7 @@ def test_natural_steps_climb_faster(rng):
 def test_hidden_means_stay_unless_they_are_asked_for(rng):
     model, X, Y = problem(rng, width=1)
     mean = model.layers[0].mean
-    assert isinstance(mean, fs.LinearMean)
+    assert isinstance(mean, LinearMean)
     options = {"steps": 2, "batch_size": 16, "rng": 0, "natural_step_size": 0.1}
     assert_same(fs.fit(model, X, Y, **options)[0].layers[0].mean, mean)
     assert (
@@ -279,13 +283,13 @@ def residuals(model):
 
 def test_every_factor_of_an_inverse_is_kept(rng):
     seen = []
-    model, X, Y = problem(rng, fs.Relaxed, 3)
+    model, X, Y = problem(rng, Relaxed, 3)
     trained, _ = fs.fit(
         model, X, Y, steps=6, batch_size=16, rng=0, callback=lambda *a: seen.append(a[2].inverse)
     )
     assert max(residuals(trained)) <= 1e-3
     assert all(len(infos) == 3 and all(info.converged for info in infos) for infos in seen)
-    middle = fs.deep_gp(X, model.likelihood, 3, M, rng=1).layers[1]
+    middle = deep_gp(X, model.likelihood, 3, M, rng=1).layers[1]
     mixed = fs.replace(model, layers=(model.layers[0], middle, model.layers[2]))
     trained, _ = fs.fit(
         mixed, X, Y, steps=4, batch_size=16, rng=0, callback=lambda *a: seen.append(a[2].inverse)
@@ -301,7 +305,7 @@ def test_every_factor_of_an_inverse_is_kept(rng):
         batch_size=16,
         rng=0,
         fixed=held,
-        inverse_updates=fs.inverse_updates(1e-8),
+        inverse_updates=fs.optim.inverse_updates(1e-8),
     )
     first, last = residuals(trained)
     assert first <= 1e-8 < last
@@ -313,14 +317,14 @@ def test_every_factor_of_an_inverse_is_kept(rng):
 def hidden_sites(rng):
     model, X, Y = problem(rng)
     layer = model.layers[0]
-    own = fs.at_prior(fs.AbsorbedDualSites, layer.covariance, layer.inducing, outputs=2)
+    own = at_prior(AbsorbedDualSites, layer.covariance, layer.inducing, outputs=2)
     return fs.replace(model, layers=(fs.replace(layer, posterior=own), model.layers[1])), X, Y
 
 
 def diagonal_below(rng):
     model, X, Y = problem(rng)
     return (
-        fs.replace(model, layers=(problem(rng, fs.LikelihoodForm)[0].layers[0], model.layers[1])),
+        fs.replace(model, layers=(problem(rng, LikelihoodForm)[0].layers[0], model.layers[1])),
         X,
         Y,
     )
@@ -328,13 +332,13 @@ def diagonal_below(rng):
 
 REFUSED = {
     "diagonal": (
-        lambda rng: problem(rng, fs.LikelihoodForm),
+        lambda rng: problem(rng, LikelihoodForm),
         {"natural_step_size": 0.1},
         TypeError,
         r"`layers\[1\]`: .*LikelihoodForm.*S~ diagonal.*use a Whitened",
     ),
     "relaxed": (
-        lambda rng: problem(rng, fs.Relaxed),
+        lambda rng: problem(rng, Relaxed),
         {"natural_step_size": 0.1},
         TypeError,
         r"`layers\[1\]`: .*Relaxed",
@@ -352,7 +356,7 @@ REFUSED = {
         r"`layers\[0\]`: natural steps move the sites .*use Whitened elsewhere",
     ),
     "probes": (
-        lambda rng: problem(rng, fs.Relaxed),
+        lambda rng: problem(rng, Relaxed),
         {"probes": 3},
         ValueError,
         "`probes` would have no effect",
@@ -375,23 +379,28 @@ REFUSED = {
     "draws": (problem, {"num_samples": 0}, ValueError, "`num_samples` must be .*at least 1"),
     "no factor": (
         problem,
-        {"inverse_updates": fs.inverse_updates()},
+        {"inverse_updates": fs.optim.inverse_updates()},
         ValueError,
         "no layer has a factor of an inverse",
     ),
     "nats": (
-        lambda rng: problem(rng, fs.Relaxed),
-        {"inverse_updates": fs.inverse_updates(nats=0.1)},
+        lambda rng: problem(rng, Relaxed),
+        {"inverse_updates": fs.optim.inverse_updates(nats=0.1)},
         ValueError,
         "`nats` is for an SVGP; give `tolerance`",
     ),
     "direction": (
-        lambda rng: problem(rng, fs.Relaxed),
-        {"inverse_updates": fs.inverse_updates(direction="likelihood")},
+        lambda rng: problem(rng, Relaxed),
+        {"inverse_updates": fs.optim.inverse_updates(direction="likelihood")},
         ValueError,
         "'likelihood' is for an SVGP",
     ),
-    "kind": (problem, {"inverse_updates": True}, TypeError, "must be made by fs.inverse_updates"),
+    "kind": (
+        problem,
+        {"inverse_updates": True},
+        TypeError,
+        "must be made by fs.optim.inverse_updates",
+    ),
 }
 
 

@@ -28,15 +28,15 @@ RUNS = {
     "momentum": (problem, {"optimiser": fs.sgd(1e-4, momentum=0.5)}),
     "plateau": (
         problem,
-        {"optimiser": fs.adam(fs.schedules.plateau(0.1, patience=3, smoothing=0.5))},
+        {"optimiser": fs.adam(fs.optim.schedules.plateau(0.1, patience=3, smoothing=0.5))},
     ),
     "natural": (
         problem,
-        {"natural_step_size": fs.schedules.log_linear(0.01, 0.3, 20), "fixed": "inducing"},
+        {"natural_step_size": fs.optim.schedules.log_linear(0.01, 0.3, 20), "fixed": "inducing"},
     ),
     "natural plateau": (
         problem,
-        {"natural_step_size": fs.schedules.plateau(0.5, patience=2, smoothing=0.5)},
+        {"natural_step_size": fs.optim.schedules.plateau(0.5, patience=2, smoothing=0.5)},
     ),
     "rounds": (problem, {"natural_step_size": 0.2, "e_steps": 3, "m_steps": 2}),
     "outputs": (lambda rng: problem(rng, outputs=(2,)), {"natural_step_size": 0.1}),
@@ -50,10 +50,14 @@ RUNS = {
     "nested": (
         problem,
         {
-            "optimiser": fs.by_field(
-                fs.by_field(fs.adam(0.03), {"inducing": SignAscent(0.01)}, after={"inducing": 15}),
+            "optimiser": fs.optim.by_field(
+                fs.optim.by_field(
+                    fs.adam(0.03), {"inducing": SignAscent(0.01)}, after={"inducing": 15}
+                ),
                 {
-                    "covariance": fs.by_field(fs.sgd(1e-4), {"covariance.variance": fs.adam()}),
+                    "covariance": fs.optim.by_field(
+                        fs.sgd(1e-4), {"covariance.variance": fs.adam()}
+                    ),
                     "posterior": fs.adam(0.1),
                 },
                 after={"covariance": 5},
@@ -272,7 +276,7 @@ def test_checkpoints_are_models_to_load_anywhere(tmp_path, rng):
     model, X, Y = problem(rng)
     trained, _ = fs.fit(model, X, Y, steps=2, checkpoint=tmp_path / "c.npz")
     assert_same(trained, fs.load(tmp_path / "c.npz").model)
-    fs.fit(model, X, Y, steps=2, checkpoint=tmp_path / "d.npz", optimiser=fs.gentle_inducing())
+    fs.fit(model, X, Y, steps=2, checkpoint=tmp_path / "d.npz", optimiser=fs.optim.slow_inducing())
     program = "import sys, fastsvgp as fs; print([fs.load(path).step for path in sys.argv[1:]])"
     command = [sys.executable, "-c", program, tmp_path / "c.npz", tmp_path / "d.npz"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[2, 2]\n"

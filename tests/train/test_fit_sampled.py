@@ -22,7 +22,7 @@ def problem(rng, name="fourier", likelihood=None, k=0, dtype=np.float64):
         Y = Y > 0
     model = fs.QSGP(basis_of(rng, name, M), weights(rng, M, k), likelihood)
     return (
-        fs.tree_map(
+        fs.records.tree_map(
             lambda value: dtype(value) if np.ndim(value) == 0 else value.astype(dtype), model
         ),
         X,
@@ -46,16 +46,16 @@ RUNS = {
     "inducing": ({"name": "inducing", "k": 1}, {"control": 5}),
     "inducing, a large jitter": ({"name": "inducing", "k": 1}, {"control": 5, "jitter": 0.3}),
     "probit": ({"likelihood": fs.BernoulliProbit(), "k": 1}, {}),
-    "inducing logit": ({"name": "inducing", "likelihood": fs.BernoulliLogit()}, {}),
-    "kriged logit": ({"likelihood": fs.BernoulliLogit()}, {"control": 12}),
-    "logit": ({"likelihood": fs.BernoulliLogit()}, {}),
+    "inducing logit": ({"name": "inducing", "likelihood": fs.likelihoods.BernoulliLogit()}, {}),
+    "kriged logit": ({"likelihood": fs.likelihoods.BernoulliLogit()}, {"control": 12}),
+    "logit": ({"likelihood": fs.likelihoods.BernoulliLogit()}, {}),
     "hyperparameters": (
         {},
         {
             "fixed": "posterior.columns",
-            "optimiser": fs.by_field(
-                fs.adagrad(0.1),
-                {"basis": fs.adam(fs.schedules.exponential(0.1, 0.9))},
+            "optimiser": fs.optim.by_field(
+                fs.optim.adagrad(0.1),
+                {"basis": fs.adam(fs.optim.schedules.exponential(0.1, 0.9))},
                 after={"basis": 3},
             ),
         },
@@ -71,7 +71,7 @@ def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monk
     about, options = RUNS[run]
     model, X, Y = problem(rng, **about)
     given, options = (
-        fs.tree_map(np.copy, model),
+        fs.records.tree_map(np.copy, model),
         {"batch_size": 16, "basis_size": 10, "rng": 3} | options,
     )
     whole, info = fs.fit(model, X, Y, steps=9, **options)
@@ -81,7 +81,7 @@ def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monk
     assert_same(whole, resumed)
     np.testing.assert_array_equal(info.values, also.values)
     # what came is not written to
-    assert_same(fs.tree_map(np.asarray, model), fs.tree_map(np.asarray, given))
+    assert_same(fs.records.tree_map(np.asarray, model), fs.records.tree_map(np.asarray, given))
     moved = {
         path
         for (path, _, x), (_, _, y) in zip(leaves(model), leaves(whole), strict=True)
@@ -103,7 +103,7 @@ def test_step_is_sampled_gradient_adagrad_and_control_update(rng, name, k, jitte
     monkeypatch.setattr(qsgp, "RENEWAL", 2)
     monkeypatch.setattr(qsgp, "SHARE", 0)
     model, X, Y = problem(rng, name, k=k)
-    control = fs.kriged_control(model, X[:7], jitter=jitter)
+    control = fs.qsgp.kriging_control_variate(model, X[:7], jitter=jitter)
     seen = []
     options = {
         "control": control,
@@ -117,13 +117,13 @@ def test_step_is_sampled_gradient_adagrad_and_control_update(rng, name, k, jitte
         model, X, Y, steps=4, callback=lambda step, value, info: seen.append(info), **options
     )
     held = ("basis.covariance", "likelihood") + (() if name == "fourier" else ("basis.inducing",))
-    optimiser, there = fs.adagrad(0.1, fixed=held), model
+    optimiser, there = fs.optim.adagrad(0.1, fixed=held), model
     state = optimiser.init(model)
     for step in range(4):
         units = 10 // model.basis.width
-        sample = fs.draw_basis_sample(model.basis, units, rng=(5, step))
-        exact = fs.kriged_control(there, X[:7], jitter=jitter)
-        value, grad, _ = fs.sampled_bound_and_grad(
+        sample = fs.qsgp.draw_basis_sample(model.basis, units, rng=(5, step))
+        exact = fs.qsgp.kriging_control_variate(there, X[:7], jitter=jitter)
+        value, grad, _ = fs.qsgp.sampled_bound_and_grad(
             there, X, Y, sample, jitter=jitter, control=exact, wrt=optimiser.paths(there)
         )
         np.testing.assert_allclose(info.values[step], value, rtol=1e-9)
@@ -135,7 +135,7 @@ def test_step_is_sampled_gradient_adagrad_and_control_update(rng, name, k, jitte
 
 def test_checkpoint_holds_the_coefficient_of_a_paired_control(rng, tmp_path):
     model, X, Y = problem(rng, "relevance", k=1)
-    control = fs.paired_control(model, X[:7], "running", targets=Y[:7])
+    control = fs.qsgp.paired_control_variate(model, X[:7], "running", targets=Y[:7])
     options = {"control": control, "batch_size": 16, "basis_size": 10, "rng": 3}
     whole, _ = fs.fit(model, X, Y, steps=6, **options)
     path = tmp_path / "state.npz"
@@ -148,7 +148,7 @@ def test_checkpoint_holds_the_coefficient_of_a_paired_control(rng, tmp_path):
 
 
 def test_data_in_a_file_and_batches_across_the_seam(rng, tmp_path):
-    model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
+    model, X, Y = problem(rng, likelihood=fs.likelihoods.BernoulliLogit())
     np.save(tmp_path / "X.npy", X)
     options = {"batch_size": 25, "basis_size": 10, "rng": 0, "epochs": 2.5}
     found, info = fs.fit(model, np.load(tmp_path / "X.npy", mmap_mode="r"), Y, **options)
@@ -173,8 +173,10 @@ def test_callbacks_see_a_view_and_the_best_model_is_a_copy(rng):
 def test_memory_is_one_copy_of_model_and_optimiser_state(rng, tmp_path):
     _, X, Y = problem(rng)
     m = 10**6
-    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, np.ones(2)), num_features=m), q, fs.Gaussian(0.1))
+    q = fs.qsgp.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    model = fs.QSGP(
+        fs.qsgp.RandomFourier(fs.RBF(1.0, np.ones(2)), num_features=m), q, fs.Gaussian(0.1)
+    )
     options = {"batch_size": 10, "basis_size": 100, "control": 0, "closed_form_every": 0}
     fs.fit(model, X, Y, steps=1, **options)  # compiles
     tracemalloc.start()
@@ -192,33 +194,35 @@ def test_default_diagonal_is_the_closed_form_and_bound_rises(rng):
     model, X, Y = problem(rng)
     found, _ = fs.fit(model, X, Y, steps=150, batch_size=N, basis_size=M, rng=0)
     np.testing.assert_allclose(
-        found.posterior.diagonal, fs.optimal_diagonal(model, X).posterior.diagonal, rtol=1e-12
+        found.posterior.diagonal, fs.qsgp.optimal_diagonal(model, X).posterior.diagonal, rtol=1e-12
     )
-    exact, _ = fs.optimal_weights(model, X, Y)
-    gap = fs.weight_bound(exact, X, Y) - fs.weight_bound(found, X, Y)
+    exact, _ = fs.qsgp.optimal_weights(model, X, Y)
+    gap = fs.qsgp.bound(exact, X, Y) - fs.qsgp.bound(found, X, Y)
     assert (
         0
         <= gap
         < 0.2
-        * (fs.weight_bound(exact, X, Y) - fs.weight_bound(fs.optimal_diagonal(model, X), X, Y))
+        * (fs.qsgp.bound(exact, X, Y) - fs.qsgp.bound(fs.qsgp.optimal_diagonal(model, X), X, Y))
     )
 
 
 def test_a_closed_form_has_the_jitter_of_the_steps(rng):
     model, X, Y = problem(rng, "inducing", k=1)
-    options = {"closed_form_every": 1, "optimiser": fs.adagrad(1e-12), "jitter": 0.5}
+    options = {"closed_form_every": 1, "optimiser": fs.optim.adagrad(1e-12), "jitter": 0.5}
     found, _ = fs.fit(model, X, Y, steps=1, rng=0, **options)
-    expected = fs.optimal_diagonal(model, X, jitter=0.5).posterior.diagonal
+    expected = fs.qsgp.optimal_diagonal(model, X, jitter=0.5).posterior.diagonal
     np.testing.assert_allclose(found.posterior.diagonal, expected, rtol=1e-9)
 
 
 def test_closed_forms_of_precisions_too(rng):
     model, X, Y = problem(rng, "relevance", k=1)
-    found, _ = fs.fit(model, X, Y, steps=1, closed_form_every=1, optimiser=fs.adagrad(1e-12), rng=0)
-    diagonal = fs.optimal_diagonal(model, X)
+    found, _ = fs.fit(
+        model, X, Y, steps=1, closed_form_every=1, optimiser=fs.optim.adagrad(1e-12), rng=0
+    )
+    diagonal = fs.qsgp.optimal_diagonal(model, X)
     np.testing.assert_allclose(found.posterior.diagonal, diagonal.posterior.diagonal, rtol=1e-9)
     np.testing.assert_allclose(
-        found.basis.precision, fs.optimal_precision(diagonal).basis.precision, rtol=1e-9
+        found.basis.precision, fs.qsgp.optimal_precision(diagonal).basis.precision, rtol=1e-9
     )
     held, _ = fs.fit(
         model, X, Y, steps=1, closed_form_every=1, fixed=("basis", "likelihood"), rng=0
@@ -227,7 +231,7 @@ def test_closed_forms_of_precisions_too(rng):
 
 
 def test_spread_of_f_is_updated_for_the_tangent_bound(rng, tmp_path):
-    model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
+    model, X, Y = problem(rng, likelihood=fs.likelihoods.BernoulliLogit())
     path = tmp_path / "state.npz"
     fs.fit(
         model,
@@ -236,7 +240,7 @@ def test_spread_of_f_is_updated_for_the_tangent_bound(rng, tmp_path):
         steps=4,
         batch_size=20,
         basis_size=M,
-        optimiser=fs.adagrad(1e-9),
+        optimiser=fs.optim.adagrad(1e-9),
         checkpoint=path,
         rng=0,
     )
@@ -264,7 +268,7 @@ def test_torn_step_raises_and_a_failed_step_is_saved(rng, tmp_path, monkeypatch)
     model, X, Y = problem(rng)
     options = {"steps": 5, "batch_size": 16, "basis_size": 10, "rng": 0}
     path, taken = tmp_path / "state.npz", []
-    optimiser = fs.adagrad(0.1)
+    optimiser = fs.optim.adagrad(0.1)
     step = type(optimiser).step
 
     def torn(self, model, grad, state, value=None):
@@ -312,7 +316,7 @@ CASES = [
     (
         {"optimiser": fs.adam()},
         TypeError,
-        "'posterior.mean' has a gradient for some rows only: use fastsvgp.adagrad",
+        "'posterior.mean' has a gradient for some rows only: use fastsvgp.optim.adagrad",
     ),
 ]
 
@@ -336,7 +340,7 @@ def test_an_odd_input_is_named_by_its_row_of_the_data(rng, control, monkeypatch)
 
 
 def test_options_of_other_kinds_and_changed_settings_are_refused(rng, tmp_path):
-    model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
+    model, X, Y = problem(rng, likelihood=fs.likelihoods.BernoulliLogit())
     with pytest.raises(ValueError, match="not known for a BernoulliLogit"):
         fs.fit(model, X, Y, steps=1, closed_form_every=5)
     model, X, Y = problem(rng, "inducing")

@@ -40,12 +40,12 @@ def test_training_ends_when_the_time_is_over(problem, ticking):
 
 def test_schedules_get_the_number_of_steps(problem, ticking):
     sizes = []
-    falling = fs.adam(fs.schedules.log_linear(0.1, 0.001, "all"))
+    falling = fs.adam(fs.optim.schedules.log_linear(0.1, 0.001, "all"))
     _, info = fs.fit(
         *problem,
         seconds=3.0,
         optimiser=falling,
-        natural_step_size=fs.schedules.cosine(0.1, 0.5, "all"),
+        natural_step_size=fs.optim.schedules.cosine(0.1, 0.5, "all"),
         rng=0,
         callback=lambda step, value, info: sizes.append((info.step_size, info.natural_step_size)),
     )
@@ -57,8 +57,8 @@ def test_schedules_get_the_number_of_steps(problem, ticking):
 def test_of_a_known_number_they_end_at_the_last_step(problem, length):
     sizes = []
     optimiser = fs.adam(
-        fs.schedules.log_linear(0.1, 0.001, "all"),
-        step_sizes={"likelihood": fs.schedules.cosine(0.3, 0.1, "all")},
+        fs.optim.schedules.log_linear(0.1, 0.001, "all"),
+        step_sizes={"likelihood": fs.optim.schedules.cosine(0.3, 0.1, "all")},
     )
     given, _ = fs.fit(
         *problem,
@@ -69,8 +69,8 @@ def test_of_a_known_number_they_end_at_the_last_step(problem, length):
     )
     assert len(sizes) == 8 and sizes[0] == 0.1 and sizes[-1] == pytest.approx(0.001)
     known = fs.adam(
-        fs.schedules.log_linear(0.1, 0.001, 8),
-        step_sizes={"likelihood": fs.schedules.cosine(0.3, 0.1, 8)},
+        fs.optim.schedules.log_linear(0.1, 0.001, 8),
+        step_sizes={"likelihood": fs.optim.schedules.cosine(0.3, 0.1, 8)},
     )
     other, _ = fs.fit(*problem, optimiser=known, rng=0, **length)
     assert given.likelihood.variance == other.likelihood.variance
@@ -86,16 +86,16 @@ def test_an_sgpr(problem, ticking):
 
 
 def test_a_schedule_of_all_steps_is_of_fit_alone(problem):
-    schedule = fs.schedules.log_linear(0.1, 0.01, "all")
+    schedule = fs.optim.schedules.log_linear(0.1, 0.01, "all")
     with pytest.raises(ValueError, match="belongs to `fit`"):
         schedule.size(0, schedule.init())
     given = fs.adam(schedule), 3, None
     known = lasting(given, 5)
-    assert known == (fs.adam(fs.schedules.log_linear(0.1, 0.01, 5)), 3, None)
+    assert known == (fs.adam(fs.optim.schedules.log_linear(0.1, 0.01, 5)), 3, None)
     assert known != given and lasting(known, 7) is known
     assert lasting(fs.adam(0.1), 5) == fs.adam(0.1)
     with pytest.raises((ValueError, TypeError), match="`steps`"):
-        fs.schedules.cosine(0.1, 0.01, "some")
+        fs.optim.schedules.cosine(0.1, 0.01, "some")
 
 
 @pytest.mark.parametrize(

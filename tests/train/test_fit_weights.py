@@ -20,7 +20,7 @@ def weighted(rng, outputs=(), **fields):
 
 
 def deep(model):
-    layers = (fs.Layer(model.covariance, model.inducing, model.posterior),)
+    layers = (fs.layers.Layer(model.covariance, model.inducing, model.posterior),)
     return fs.DeepGP(layers, model.likelihood)
 
 
@@ -43,7 +43,9 @@ def test_all_data_at_once_are_the_repeated_rows(rng, outputs, kind, moves):
     ours, info = fs.fit(model, X, Y, weights=w, batch_size=N, **options)
     due, other = fs.fit(model, X[rows], Y[rows], batch_size=len(rows), **options)
     np.testing.assert_allclose(info.values, other.values, rtol=1e-9)
-    for (path, _, a), (_, _, b) in zip(fs.leaves(ours), fs.leaves(due), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.records.leaves(ours), fs.records.leaves(due), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6, err_msg=path)
 
 
@@ -53,7 +55,9 @@ def test_an_sgpr(rng):
     _, info = fs.fit(sgpr, X, Y, weights=w, steps=8)
     _, other = fs.fit(sgpr, X[rows], Y[rows], steps=8)
     np.testing.assert_allclose(info.values, other.values, rtol=1e-5)
-    pair = fs.OrthogonalSGPR(model.covariance, fs.InducingPair(X[:4].copy(), X[4:8].copy()), 0.1)
+    pair = fs.bounds.OrthogonalSGPR(
+        model.covariance, fs.posteriors.InducingPair(X[:4].copy(), X[4:8].copy()), 0.1
+    )
     trained, info = fs.fit(pair, X, Y, weights=w, steps=8)
     assert fs.collapsed_bound(trained, X, Y, weights=w) == pytest.approx(info.values[-1], rel=1e-12)
     with pytest.raises(ValueError, match="share one covariance of q"):
@@ -174,9 +178,9 @@ def test_resuming_with_the_weights(rng, tmp_path, kind):
 
 def test_updates_of_an_inverse(rng):
     model, X, Y, w, rows = weighted(rng)
-    q = fs.Relaxed(np.zeros(5), np.ones(5), np.eye(5))
+    q = fs.posteriors.Relaxed(np.zeros(5), np.ones(5), np.eye(5))
     model = fs.replace(model, posterior=q)
-    for updates in (None, fs.inverse_updates(1e-3, direction="likelihood")):
+    for updates in (None, fs.optim.inverse_updates(1e-3, direction="likelihood")):
         options = {"steps": 5, "rng": 0, "inverse_updates": updates, "jitter": 1e-3}
         _, info = fs.fit(model, X, Y, weights=w, batch_size=N, **options)
         _, other = fs.fit(model, X[rows], Y[rows], batch_size=len(rows), **options)
@@ -184,4 +188,4 @@ def test_updates_of_an_inverse(rng):
     with pytest.raises(
         ValueError, match="`nats` of `inverse_updates` count each row once, and there are `weights`"
     ):
-        fs.fit(model, X, Y, weights=w, steps=5, inverse_updates=fs.inverse_updates(nats=0.1))
+        fs.fit(model, X, Y, weights=w, steps=5, inverse_updates=fs.optim.inverse_updates(nats=0.1))

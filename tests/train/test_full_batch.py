@@ -38,11 +38,11 @@ def test_lbfgs_converges_and_every_iteration_improves(rng):
 
 
 @pytest.mark.parametrize("options", [{"steps": 0}, {"steps": 4}, {"steps": 4, "jitter": 1e-3}, {}])
-@pytest.mark.parametrize("kind", [fs.SGPR, fs.OrthogonalSGPR])
+@pytest.mark.parametrize("kind", [fs.SGPR, fs.bounds.OrthogonalSGPR])
 def test_the_svgp_to_predict_with_comes_along(rng, monkeypatch, kind, options):
     model, X, Y = problem(rng)
-    if kind is fs.OrthogonalSGPR:
-        model = kind(model.covariance, fs.InducingPair(X[:4].copy(), X[4:7].copy()), 0.5)
+    if kind is fs.bounds.OrthogonalSGPR:
+        model = kind(model.covariance, fs.posteriors.InducingPair(X[:4].copy(), X[4:7].copy()), 0.5)
     passes, plain, reached = [], lbfgs.optimal_svgp, []
     monkeypatch.setattr(
         lbfgs, "optimal_svgp", lambda *a, **o: passes.append(len(reached)) or plain(*a, **o)

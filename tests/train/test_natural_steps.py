@@ -20,7 +20,7 @@ def problem(rng, name="absorbed-sites", P=None, likelihood=None, mean=None):
 
 def assert_same_posterior(a, b, rtol=1e-9):
     for (path, kind, x), (_, _, y) in zip(
-        fs.leaves(a.posterior), fs.leaves(b.posterior), strict=True
+        fs.records.leaves(a.posterior), fs.records.leaves(b.posterior), strict=True
     ):
         lower = kind in ("tril", "symmetric")
         np.testing.assert_allclose(
@@ -31,7 +31,7 @@ def assert_same_posterior(a, b, rtol=1e-9):
 @pytest.mark.parametrize(
     "P, likelihood, mean",
     [
-        (None, fs.Gaussian(0.3), fs.ConstantMean(0.4)),
+        (None, fs.Gaussian(0.3), fs.means.ConstantMean(0.4)),
         (3, fs.Gaussian(0.3), None),
         (None, fs.StudentT(0.3, df=3.0), None),
     ],
@@ -46,7 +46,9 @@ def test_many_steps_equal_single_steps(rng, tune, name, P, likelihood, mean):
     for rows in batches:
         rows = np.sort(rows)
         one, info = fs.natural_step(one, X[rows], Y[rows], step_size=0.4, num_data=N, jitter=JITTER)
-    many, infos = fs.natural_steps(model, X, Y, rows=iter(batches), step_size=0.4, jitter=JITTER)
+    many, infos = fs.sites.natural_steps(
+        model, X, Y, rows=iter(batches), step_size=0.4, jitter=JITTER
+    )
     assert type(many.posterior) is type(model.posterior) and len(infos) == 4
     assert infos[-1].value == pytest.approx(info.value, rel=1e-9) and infos[-1][1:] == info[1:]
     assert_same_posterior(many, one)
@@ -57,7 +59,7 @@ def test_many_steps_equal_single_steps(rng, tune, name, P, likelihood, mean):
         tune(bound_chunk_columns=columns, bound_chunk_numbers=1)
         for keep in (2**26, 0):
             tune(cached_projection_numbers=keep)
-            many, infos = fs.natural_steps(
+            many, infos = fs.sites.natural_steps(
                 model, X, Y, steps=5, step_size=0.4, num_data=2 * N, jitter=JITTER
             )
             assert infos[-1].value == pytest.approx(info.value, rel=1e-9)
@@ -69,11 +71,11 @@ def test_data_that_are_read_row_by_row(rng, tmp_path):
     np.save(tmp_path / "X.npy", X)
     lazy = np.load(tmp_path / "X.npy", mmap_mode="r")
     batches = [np.arange(0, N, 3), np.arange(1, N, 5)]
-    found, truth = (fs.natural_steps(model, data, Y, rows=batches)[0] for data in (lazy, X))
+    found, truth = (fs.sites.natural_steps(model, data, Y, rows=batches)[0] for data in (lazy, X))
     assert_same_posterior(found, truth, 1e-13)
     # the data decide on the dtype
-    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
-    found, _ = fs.natural_steps(narrow, lazy, Y, rows=batches)
+    narrow = fs.records.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    found, _ = fs.sites.natural_steps(narrow, lazy, Y, rows=batches)
     assert found.posterior.lambda2.dtype == np.float64
 
 
@@ -83,38 +85,40 @@ def test_data_that_are_read_row_by_row(rng, tmp_path):
 def test_monotone_steps_never_lower_the_bound(rng, likelihood):
     model, X, Y = problem(rng, likelihood=likelihood)
     Y = np.floor(200 * np.abs(Y)) if isinstance(likelihood, fs.Poisson) else 3 * Y
-    zeros = fs.replace(model, posterior=fs.AbsorbedDualSites(np.zeros(M), np.zeros((M, M))))
-    found, infos = fs.natural_steps(
+    zeros = fs.replace(
+        model, posterior=fs.posteriors.AbsorbedDualSites(np.zeros(M), np.zeros((M, M)))
+    )
+    found, infos = fs.sites.natural_steps(
         zeros, X, Y, steps=500, step_size=1.0, monotone=True, tolerance=1e-7
     )
     values = [info.value for info in infos]
     assert len(infos) < 500 and np.diff(values).min() > -1e-6 * max(map(abs, values))
     assert fs.elbo(found, X, Y) >= values[-1] - 1e-6
     assert not isinstance(likelihood, fs.Poisson) or any(info.backed_off for info in infos)
-    _, grad = fs.elbo_and_grad(fs.convert(found, fs.Whitened), X, Y)
+    _, grad = fs.elbo_and_grad(fs.posteriors.convert(found, fs.Whitened), X, Y)
     assert np.abs(grad.posterior.mean).max() < 0.1
     assert not isinstance(likelihood, fs.StudentT) or any(info.negative for info in infos)
 
 
 def test_steps_end_when_the_bound_rises_less_than_tolerance(rng):
     model, X, Y = problem(rng, "whitened")
-    _, infos = fs.natural_steps(model, X, Y, steps=50, step_size=1.0, tolerance=1e-9)
+    _, infos = fs.sites.natural_steps(model, X, Y, steps=50, step_size=1.0, tolerance=1e-9)
     assert len(infos) == 3  # the optimum after the first step
-    same, infos = fs.natural_steps(model, X, Y, steps=0)
+    same, infos = fs.sites.natural_steps(model, X, Y, steps=0)
     assert infos == []
     assert_same_posterior(same, model, 1e-8)
 
 
 def test_at_the_optimum_rounding_halves_no_step(rng):
     model, X, Y = problem(rng, "whitened")
-    best, _ = fs.natural_steps(model, X, Y, steps=1, step_size=1.0)
-    _, infos = fs.natural_steps(best, X, Y, steps=20, step_size=0.9, monotone=True)
+    best, _ = fs.sites.natural_steps(model, X, Y, steps=1, step_size=1.0)
+    _, infos = fs.sites.natural_steps(best, X, Y, steps=20, step_size=0.9, monotone=True)
     assert not any(info.backed_off for info in infos)
 
 
 def test_bad_input(rng):
     model, X, Y = problem(rng)
-    relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
+    relaxed = fs.replace(model, posterior=fs.posteriors.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
     for change, error, message in (
         (
             {"step_size": 0.0},
@@ -156,50 +160,52 @@ def test_bad_input(rng):
         ),
     ):
         with pytest.raises(error, match=message):
-            fs.natural_steps(**({"model": model, "X": X, "Y": Y} | change))
+            fs.sites.natural_steps(**({"model": model, "X": X, "Y": Y} | change))
 
 
 @pytest.mark.parametrize("P", [None, 2])
-@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [fs.sites.SiteSVGP, fs.sites.VGP], ids=lambda kind: kind.__name__)
 def test_sites_of_data_step_by_step(rng, kind, P):
     """Many steps in one call equal single ones, for rows in any order, of any length."""
     X, Y = rng.uniform(-2, 2, (40, 1)), rng.standard_normal((40, *(() if P is None else (P,))))
-    sites = fs.Sites(*np.zeros((2, *Y.T.shape)))
-    inducing = () if kind is fs.VGP else (np.linspace(-2, 2, 6)[:, None],)
+    sites = fs.sites.Sites(*np.zeros((2, *Y.T.shape)))
+    inducing = () if kind is fs.sites.VGP else (np.linspace(-2, 2, 6)[:, None],)
     model = kind(fs.Matern52(1.0, 0.7), *inducing, sites, fs.StudentT(0.3, df=4.0))
     rows = [rng.choice(40, size, replace=False) for size in (10, 7, 30, 1, 25)]
-    together, infos = fs.natural_steps(model, X, Y, rows=iter(rows), step_size=0.4)
+    together, infos = fs.sites.natural_steps(model, X, Y, rows=iter(rows), step_size=0.4)
     one = model
     for batch, expected in zip(rows, infos, strict=True):
         one, info = fs.natural_step(one, X, Y, rows=batch, step_size=0.4)
         assert expected.value == pytest.approx(info.value, rel=1e-12) and expected[1:] == info[1:]
     np.testing.assert_allclose(together.sites.lambda1, one.sites.lambda1, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(together.sites.lambda2, one.sites.lambda2, rtol=1e-11, atol=1e-11)
-    climbed, infos = fs.natural_steps(
+    climbed, infos = fs.sites.natural_steps(
         model, X, Y, steps=200, step_size=1.0, monotone=True, tolerance=1e-9
     )
     assert np.diff([info.value for info in infos]).min() >= -1e-8 and len(infos) < 200
-    assert fs.site_bound(climbed, X, Y) == pytest.approx(infos[-1].value, abs=1e-6)
+    assert fs.sites.bound(climbed, X, Y) == pytest.approx(infos[-1].value, abs=1e-6)
     for bad, message in (
         ({"rows": [[1]], "monotone": True}, "leave `rows` out"),
         ({"rows": [[1, 1]]}, "row 1 more than once"),
     ):
         with pytest.raises(ValueError, match=message):
-            fs.natural_steps(model, X, Y, **bad)
+            fs.sites.natural_steps(model, X, Y, **bad)
 
 
 def test_a_bad_row_is_named_and_rows_must_be_arrays(rng):
     X, Y, Z = rng.uniform(-2, 2, (50, 1)), rng.standard_normal(50), np.linspace(-2, 2, 5)[:, None]
     covariance = fs.RBF(1.0, 0.7)
-    model = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.Gaussian(0.1))
+    model = fs.SVGP(
+        covariance, Z, fs.posteriors.at_prior(fs.Whitened, covariance, Z), fs.Gaussian(0.1)
+    )
     Y[25] = np.nan
     with pytest.raises(ValueError, match="`Y` contains nan at index 25"):
-        fs.natural_steps(model, X, Y, rows=(np.arange(i, i + 10) for i in range(0, 50, 10)))
+        fs.sites.natural_steps(model, X, Y, rows=(np.arange(i, i + 10) for i in range(0, 50, 10)))
     for rows in (5, np.arange(5)):
         with pytest.raises(
             TypeError, match="`rows` must hold an array of row numbers for each step, as"
         ):
-            fs.natural_steps(model, X, Y, rows=rows)
+            fs.sites.natural_steps(model, X, Y, rows=rows)
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -208,30 +214,30 @@ def test_strong_sites_in_float32_leave_no_rounding_behind(rng, batched):
         rng.uniform(-2, 2, (200, 1)).astype(np.float32),
         rng.standard_normal(200).astype(np.float32),
     )
-    sites = fs.Sites(np.zeros(200, np.float32), np.full(200, 1e6, np.float32))
+    sites = fs.sites.Sites(np.zeros(200, np.float32), np.full(200, 1e6, np.float32))
     Z = np.linspace(-2, 2, 10, dtype=np.float32)[:, None]
-    model = fs.SiteSVGP(
+    model = fs.sites.SiteSVGP(
         fs.RBF(np.float32(1), np.float32(0.7)), Z, sites, fs.Gaussian(np.float32(0.1))
     )
     rows = {"rows": [np.arange(i % 10, 200, 10) for i in range(30)]} if batched else {"steps": 3}
-    found, infos = fs.natural_steps(model, X, Y, step_size=1.0, **rows)
+    found, infos = fs.sites.natural_steps(model, X, Y, step_size=1.0, **rows)
     once, _ = fs.natural_step(model, X, Y, step_size=1.0)
     np.testing.assert_allclose(found.sites.lambda1, once.sites.lambda1, rtol=1e-3, atol=1e-2)
     if not batched:
-        assert infos[-1].value == pytest.approx(fs.site_bound(found, X, Y), rel=1e-4)
+        assert infos[-1].value == pytest.approx(fs.sites.bound(found, X, Y), rel=1e-4)
 
 
 def test_without_room_for_the_projections_of_all_data(rng, tune):
     tune(cached_projection_numbers=0)
     X, Y = rng.uniform(-2, 2, (40, 1)), rng.standard_normal(40)
-    model = fs.SiteSVGP(
+    model = fs.sites.SiteSVGP(
         fs.RBF(1.0, 0.7),
         np.linspace(-2, 2, 6)[:, None],
-        fs.Sites(*np.zeros((2, 40))),
+        fs.sites.Sites(*np.zeros((2, 40))),
         fs.Gaussian(0.1),
     )
-    found, infos = fs.natural_steps(model, X, Y, steps=3, step_size=1.0)
+    found, infos = fs.sites.natural_steps(model, X, Y, steps=3, step_size=1.0)
     assert infos[1].value == pytest.approx(infos[2].value, rel=1e-9)
-    assert fs.site_bound(found, X, Y) == pytest.approx(
+    assert fs.sites.bound(found, X, Y) == pytest.approx(
         fs.collapsed_bound(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y)
     )

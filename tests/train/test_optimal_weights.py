@@ -13,9 +13,9 @@ from fastsvgp.train import optimal_weights as module
 
 def mean_field(basis, noise, dtype=np.float64):
     m = basis.num_functions()
-    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    q = fs.qsgp.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
     model = fs.QSGP(basis, q, fs.Gaussian(noise))
-    return fs.tree_map(lambda value: np.asarray(value, dtype)[()], model)
+    return fs.records.tree_map(lambda value: np.asarray(value, dtype)[()], model)
 
 
 def data(rng, N, dtype=np.float64):
@@ -25,7 +25,7 @@ def data(rng, N, dtype=np.float64):
 
 
 def by_blocks(model, X, Y, **options):
-    return fs.optimal_weights(
+    return fs.qsgp.optimal_weights(
         model, X, Y, method="blocks", **{"rng": 0, "epochs": 200, "tolerance": 1e-11} | options
     )
 
@@ -33,7 +33,7 @@ def by_blocks(model, X, Y, **options):
 @pytest.mark.parametrize("m, block", [(300, 500), (300, 170), (300, 2000), (60, None)])
 def test_blocks_of_few_features_equal_a_dense_solve(rng, m, block):
     X, Y = data(rng, 2000)
-    model = mean_field(fs.RandomFourier(fs.RBF(1.0, 1.0), num_features=m, seed=1), 0.1)
+    model = mean_field(fs.qsgp.RandomFourier(fs.RBF(1.0, 1.0), num_features=m, seed=1), 0.1)
     found, info = by_blocks(model, X, Y, block=block)
     expected = optimal_mean(model.basis.features(X), Y, 0.1)
     scale = np.abs(expected).max()
@@ -41,7 +41,7 @@ def test_blocks_of_few_features_equal_a_dense_solve(rng, m, block):
     assert info.products == (m <= 2 * (block or 500)) and info.discarded is None
     assert info.residual == info.residuals[-1] <= 1e-11 and min(info.gains) >= 0
     np.testing.assert_allclose(
-        found.posterior.diagonal, fs.optimal_diagonal(model, X).posterior.diagonal, rtol=1e-10
+        found.posterior.diagonal, fs.qsgp.optimal_diagonal(model, X).posterior.diagonal, rtol=1e-10
     )
 
 
@@ -49,7 +49,9 @@ def test_blocks_of_few_features_equal_a_dense_solve(rng, m, block):
 def test_blocks_of_many_features(rng, dtype, atol):
     """With the covariance of the rows in place of the products of their features."""
     X, Y = data(rng, 300, dtype)
-    model = mean_field(fs.RandomFourier(fs.RBF(1.0, 1.5), num_features=4000, seed=1), 0.3, dtype)
+    model = mean_field(
+        fs.qsgp.RandomFourier(fs.RBF(1.0, 1.5), num_features=4000, seed=1), 0.3, dtype
+    )
     found, info = by_blocks(model, X, Y, block=70, epochs=150)
     phi = model.basis.features(X).astype(float)
     expected = phi.T @ np.linalg.solve(phi @ phi.T + 0.3 * np.eye(300), Y)
@@ -62,7 +64,7 @@ def test_blocks_of_many_features(rng, dtype, atol):
 def test_functions_at_all_rows(rng, dtype, rtol):
     X, Y = data(rng, 200, dtype)
     covariance = fs.Matern32(1.3, np.array([0.8, 1.4]))
-    model = mean_field(fs.InducingBasis(covariance, X), 0.2, dtype)
+    model = mean_field(fs.qsgp.InducingBasis(covariance, X), 0.2, dtype)
     found, info = by_blocks(model, X, Y, block=33)
     K = model.basis.features(X).astype(float)
     expected = np.linalg.solve(K + 0.2 * np.eye(200), Y)
@@ -70,14 +72,14 @@ def test_functions_at_all_rows(rng, dtype, rtol):
     assert found.posterior.mean.dtype == dtype and not info.products
     np.testing.assert_allclose(
         found.posterior.diagonal,
-        fs.optimal_diagonal(model, X).posterior.diagonal,
+        fs.qsgp.optimal_diagonal(model, X).posterior.diagonal,
         rtol=1e-10 if dtype == np.float64 else 1e-4,
     )
 
 
 def test_residual_bounds_the_loss_of_an_early_stop(rng):
     X, Y = data(rng, 300)
-    model = mean_field(fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=2000, seed=1), 0.05)
+    model = mean_field(fs.qsgp.RandomFourier(fs.RBF(1.0, 0.7), num_features=2000, seed=1), 0.05)
     phi = model.basis.features(X)
     best = phi.T @ np.linalg.solve(phi @ phi.T + 0.05 * np.eye(300), Y)
     found, info = by_blocks(model, X, Y, block=50, epochs=4)
@@ -92,7 +94,7 @@ def test_an_epoch_that_fails_is_undone(rng, monkeypatch, tmp_path):
     """Few features and little noise: the covariance of the rows is a poor stand-in."""
     monkeypatch.setattr(module, "FEW", 0)
     X, Y = data(rng, 300)
-    model = mean_field(fs.RandomFourier(fs.RBF(1e4, 0.2), num_features=80, seed=1), 1e-3)
+    model = mean_field(fs.qsgp.RandomFourier(fs.RBF(1e4, 0.2), num_features=80, seed=1), 1e-3)
     means = []
     found, info = by_blocks(
         model, X, Y, block=100, epochs=12, tolerance=0.0,
@@ -120,7 +122,9 @@ def test_an_epoch_that_fails_is_undone(rng, monkeypatch, tmp_path):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_data_in_files_and_resuming_are_bitwise_the_same(rng, tmp_path, name, dtype):
     X, Y = data(rng, 120, dtype)
-    basis = basis_of(rng, name, 400) if name == "fourier" else fs.InducingBasis(COVARIANCE[2], X)
+    basis = (
+        basis_of(rng, name, 400) if name == "fourier" else fs.qsgp.InducingBasis(COVARIANCE[2], X)
+    )
     model = mean_field(basis, 0.2, dtype)
     options = {"block": 25, "epochs": 3, "rng": 4}
     whole, info = by_blocks(model, X, Y, **options)
@@ -134,7 +138,9 @@ def test_data_in_files_and_resuming_are_bitwise_the_same(rng, tmp_path, name, dt
             callback=lambda there, info, stop=stop: seen.append(info) or info.iterations == stop,
             **options,
         )  # fmt: skip
-    for (_, _, a), (_, _, b) in zip(fs.leaves(found), fs.leaves(whole), strict=True):
+    for (_, _, a), (_, _, b) in zip(
+        fs.records.leaves(found), fs.records.leaves(whole), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
     assert also == info and len(seen) == info.iterations == 15
     saved = fs.load(path)
@@ -158,15 +164,17 @@ def test_each_epoch_has_each_row_once(rng):
 def test_arguments_stay_and_runs_end_early(rng):
     X, Y = data(rng, 60)
     model = fs.QSGP(basis_of(rng, "fourier", 40), weights(rng, 40, 2), fs.Gaussian(0.2))
-    given = fs.tree_map(np.copy, model)
+    given = fs.records.tree_map(np.copy, model)
     found, info = by_blocks(model, X, Y, block=20)
     np.testing.assert_array_equal(found.posterior.columns, model.posterior.columns)
     np.testing.assert_allclose(
         found.posterior.mean,
-        fs.optimal_weights(model, X, Y, tolerance=1e-11)[0].posterior.mean,
+        fs.qsgp.optimal_weights(model, X, Y, tolerance=1e-11)[0].posterior.mean,
         atol=1e-7,
     )
-    for (_, _, a), (_, _, b) in zip(fs.leaves(model), fs.leaves(given), strict=True):
+    for (_, _, a), (_, _, b) in zip(
+        fs.records.leaves(model), fs.records.leaves(given), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
     none, info = by_blocks(model, X, Y, epochs=0)
     assert not none.posterior.mean.any() and info.residual == 1.0 and info.iterations == 0
@@ -199,7 +207,7 @@ def test_bad_arguments(rng, options, error, said):
     X, Y = data(rng, 60)
     model = mean_field(basis_of(rng, "fourier", 40), 0.2)
     with pytest.raises(error, match=said):
-        fs.optimal_weights(model, X, Y, **{"method": "blocks"} | options)
+        fs.qsgp.optimal_weights(model, X, Y, **{"method": "blocks"} | options)
 
 
 def test_arguments_of_blocks_are_refused_by_conjugate_gradients(rng):
@@ -207,7 +215,7 @@ def test_arguments_of_blocks_are_refused_by_conjugate_gradients(rng):
     model = mean_field(basis_of(rng, "fourier", 8), 0.2)
     for name in ("block", "epochs", "rng", "checkpoint", "checkpoint_every", "resume"):
         with pytest.raises(ValueError, match=f'`{name}` is for method="blocks"'):
-            fs.optimal_weights(model, X, Y, **{name: 5})
+            fs.qsgp.optimal_weights(model, X, Y, **{name: 5})
 
 
 def test_models_and_data_without_blocks_are_refused(rng, tmp_path):
@@ -217,7 +225,7 @@ def test_models_and_data_without_blocks_are_refused(rng, tmp_path):
     other = fs.replace(model, likelihood=fs.StudentT(0.3, df=4.0))
     with pytest.raises(TypeError, match=said):
         by_blocks(other, X, Y)
-    at_rows = mean_field(fs.InducingBasis(COVARIANCE[2], X), 0.2)
+    at_rows = mean_field(fs.qsgp.InducingBasis(COVARIANCE[2], X), 0.2)
     for rows, said in ((slice(50), "60 functions for 50 rows"), (slice(None, None, -1), "order")):
         with pytest.raises(ValueError, match=f"to be X, row by row.*{said}"):
             by_blocks(at_rows, X[rows], Y[rows])
@@ -241,7 +249,7 @@ def test_models_and_data_without_blocks_are_refused(rng, tmp_path):
 def test_undoing_an_epoch_is_logged(rng, monkeypatch, caplog):
     monkeypatch.setattr(module, "FEW", 0)
     X, Y = data(rng, 300)
-    model = mean_field(fs.RandomFourier(fs.RBF(1e4, 0.2), num_features=80, seed=1), 1e-3)
+    model = mean_field(fs.qsgp.RandomFourier(fs.RBF(1e4, 0.2), num_features=80, seed=1), 1e-3)
     with caplog.at_level(logging.WARNING, "fastsvgp"):
         _, info = by_blocks(model, X, Y, block=100, epochs=12, tolerance=0.0)
     (message,) = (record.getMessage() for record in caplog.records)

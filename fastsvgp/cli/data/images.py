@@ -78,18 +78,22 @@ def covariance(X, kind, settings, rng):
         "stride": settings.stride,
     }
     some = np.sort(rng.choice(len(X), min(SOME, len(X)), replace=False))
-    patches = fs.extract_patches(X[some], **shapes)
+    patches = fs.covariances.extract_patches(X[some], **shapes)
     count = patches.shape[1]
-    lengthscales = fs.median_lengthscales(
+    lengthscales = fs.inducing.median_lengthscales(
         np.unique(patches.reshape(-1, patches.shape[2]), axis=0), rng=rng, ard=settings.ard
     )
     weights = np.full(count, 1 / count, X.dtype)
-    unit = fs.Convolutional(kind(variance=1.0, lengthscales=lengthscales), weights, **shapes)
+    unit = fs.covariances.Convolutional(
+        kind(variance=1.0, lengthscales=lengthscales), weights, **shapes
+    )
     K = unit.Kff(X[some[:FEW]])
     differing = K.diagonal().mean() - K[np.triu_indices(len(K), 1)].mean()
     # the images can all be equal
     variance = float(1 / differing) if differing > np.finfo(K.dtype).eps else 1.0
-    return fs.Convolutional(kind(variance=variance, lengthscales=lengthscales), weights, **shapes)
+    return fs.covariances.Convolutional(
+        kind(variance=variance, lengthscales=lengthscales), weights, **shapes
+    )
 
 
 def optimiser(model, rate, total):
@@ -106,12 +110,15 @@ def optimiser(model, rate, total):
     """
     weights = rate * min(1.0, SHARE / len(model.covariance.weights))
     size, of_weights = (
-        fs.schedules.cosine(start, LAST * start, total) for start in (rate, weights)
+        fs.optim.schedules.cosine(start, LAST * start, total) for start in (rate, weights)
     )
     return fs.adam(size, transform="log", step_sizes={"covariance.weights": of_weights})
 
 
 def falling_step(natural, total):
     """Return a natural-gradient step size that falls like the others, to ``LAST_NATURAL`` of it."""
-    size, share = fs.schedules.as_schedule(natural), fs.schedules.cosine(1.0, LAST_NATURAL, total)
+    size, share = (
+        fs.optim.schedules.as_schedule(natural),
+        fs.optim.schedules.cosine(1.0, LAST_NATURAL, total),
+    )
     return lambda count: size.size(count, None) * share.size(count, None)

@@ -8,8 +8,8 @@ import numpy as np
 
 import fastsvgp as fs
 
-from ... import leaves
 from ...recipes.beyond_range import inside
+from ...records import leaves
 from ...records.inducing_sets import sets_of
 from ...runtime.extras import install_hint
 from ..fitted import Fitted, bottom
@@ -177,7 +177,9 @@ def _pit(fitted, task, rows):
 
 def _inducing_inputs(model):
     """Return the sets of inducing inputs; empty unless they are points in input space."""
-    if isinstance(model, fs.QSGP) or isinstance(inside(bottom(model).covariance), fs.OnFeatures):
+    if isinstance(model, fs.QSGP) or isinstance(
+        inside(bottom(model).covariance), fs.covariances.OnFeatures
+    ):
         return ()
     return sets_of(bottom(model).inducing)
 

@@ -209,10 +209,10 @@ def _relevance(fitted, results):
     covariance = model.basis.covariance if isinstance(model, fs.QSGP) else bottom(model).covariance
     covariance = inside(covariance)
     functions = layers_of(model) if isinstance(model, fs.MultiGP) else ()
-    if isinstance(covariance, fs.Convolutional):
+    if isinstance(covariance, fs.covariances.Convolutional):
         yield "<p>The inputs are pixels; the lengthscales are of patches.</p>"
         return
-    if isinstance(covariance, fs.OnFeatures):
+    if isinstance(covariance, fs.covariances.OnFeatures):
         yield "<p>The inputs pass through a network; the lengthscales are of its features.</p>"
         return
     if not hasattr(first_part(covariance), "lengthscales"):

@@ -25,7 +25,7 @@ def resolve(args, num_inputs):
     if args.patch_shape is not None:
         raise UsageError(
             "--layers and --patch-shape cannot be combined on the command line; use"
-            " fastsvgp.ConvolutionalLayer in Python"
+            " fastsvgp.layers.ConvolutionalLayer in Python"
         )
     layers = None if args.layers == 1 else args.layers
     return {"layers": layers, "width": layers and (args.width or min(num_inputs, WIDEST))}
@@ -40,5 +40,5 @@ def build(X, kind, likelihood, sizes, settings, posterior, mean, rng):
         return kind(variance=variance, lengthscales=lengthscales if settings.ard else one)
 
     options = {"width": settings.width, "covariance": covariance, "posterior": posterior}
-    model = fs.deep_gp(X, likelihood, settings.layers, sizes, rng=rng, **options)
-    return fs.replace_at(model, f"layers.{settings.layers - 1}.mean", mean)
+    model = fs.layers.deep_gp(X, likelihood, settings.layers, sizes, rng=rng, **options)
+    return fs.records.replace_at(model, f"layers.{settings.layers - 1}.mean", mean)

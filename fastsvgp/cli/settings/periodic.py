@@ -46,7 +46,7 @@ def _position(column, task):
 
 def covariance(X, kind, settings, scale, rng):
     """Make the initial covariance of standardised inputs X (N, D)."""
-    lengthscales = fs.median_lengthscales(X, rng=rng, ard=settings.ard)
+    lengthscales = fs.inducing.median_lengthscales(X, rng=rng, ard=settings.ard)
     share, D = X.dtype.type(1 / (1 + len(settings.periodic))), X.shape[1]
     parts = [kind(variance=share, lengthscales=lengthscales)]
     for position, period in settings.periodic:
@@ -56,14 +56,14 @@ def covariance(X, kind, settings, scale, rng):
         if others := [d for d in range(D) if d != position]:
             own = lengthscales[others] if np.ndim(lengthscales) else lengthscales
             rest = kind(variance=X.dtype.type(1), lengthscales=own).on(*others)
-            part = fs.Product((part, rest))
+            part = fs.covariances.Product((part, rest))
         parts.append(part)
-    return fs.Sum(tuple(parts))
+    return fs.covariances.Sum(tuple(parts))
 
 
 def held(model):
     """Return the paths of fields that stay fixed: periods, and the variances of second factors."""
-    names = (path for path, _, _ in fs.leaves(model))
+    names = (path for path, _, _ in fs.records.leaves(model))
     return tuple(
         path
         for path in names
@@ -73,7 +73,7 @@ def held(model):
 
 def first_part(covariance):
     """Return the first part of a sum that has lengthscales of its inputs, or the covariance."""
-    parts = covariance.parts if isinstance(covariance, fs.Sum) else ()
+    parts = covariance.parts if isinstance(covariance, fs.covariances.Sum) else ()
     return next((part for part in parts if hasattr(part, "lengthscales")), covariance)
 
 

@@ -67,11 +67,11 @@ def build(X, y, covariance, likelihood, settings):
             X, y, covariance, likelihood, settings.seed, settings.jitter
         )
     m, k = settings.features, settings.dense_columns
-    posterior = fs.ChevronWeights(np.zeros(m), np.eye(m, k), np.ones(m - k))
+    posterior = fs.qsgp.ChevronWeights(np.zeros(m), np.eye(m, k), np.ones(m - k))
     model = fs.QSGP(
-        fs.RandomFourier(covariance, num_features=m, seed=settings.seed), posterior, likelihood
+        fs.qsgp.RandomFourier(covariance, num_features=m, seed=settings.seed), posterior, likelihood
     )
-    return fs.tree_map(lambda value: np.asarray(value, settings.dtype)[()], model)
+    return fs.records.tree_map(lambda value: np.asarray(value, settings.dtype)[()], model)
 
 
 def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
@@ -82,14 +82,14 @@ def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
     some = np.random.default_rng([seed, 2]).permutation(len(X))[:EXACT]
     X, y = X[some].astype(np.float64), y[some]
     inducing = np.unique(X, axis=0)
-    covariance = fs.tree_map(np.float64, covariance)
+    covariance = fs.records.tree_map(np.float64, covariance)
     if isinstance(likelihood, fs.Gaussian):
         start = fs.SGPR(covariance, inducing, noise_variance=float(likelihood.variance))
         found, info = fs.fit(start, X, y, steps=ITERATIONS, fixed="inducing", jitter=jitter)
         _pass_on_interrupt(info)
         return found.covariance, fs.Gaussian(found.noise_variance)
     start = fs.SVGP(
-        covariance, inducing, fs.at_prior(fs.Whitened, covariance, inducing), likelihood
+        covariance, inducing, fs.posteriors.at_prior(fs.Whitened, covariance, inducing), likelihood
     )
     found, info = fs.fit(
         start,
@@ -100,7 +100,7 @@ def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
         rng=seed,
         fixed="inducing",
         optimiser=fs.adam(ADAM, transform="log"),
-        natural_step_size=fs.schedules.log_linear(1e-3, NATURAL_STEP, ITERATIONS // 5),
+        natural_step_size=fs.optim.schedules.log_linear(1e-3, NATURAL_STEP, ITERATIONS // 5),
         jitter=jitter,
     )
     _pass_on_interrupt(info)
@@ -116,20 +116,20 @@ def _pass_on_interrupt(info):
 def training(settings, model, total):
     """Return the arguments of ``fs.fit`` for a QSGP, beyond those of all minibatch methods."""
     rate = settings.learning_rate or STEP
-    optimiser = fs.adagrad(fs.schedules.log_linear(rate, END * rate, total))
+    optimiser = fs.optim.adagrad(fs.optim.schedules.log_linear(rate, END * rate, total))
     options = {"basis_size": settings.basis_batch, "control": settings.control_points}
     if not settings.learn_hyperparameters:
         return options | {"optimiser": optimiser}
     fields = [
         name
         for name in ("basis.covariance", "likelihood")
-        if any(path.startswith(name) for path, _, _ in fs.leaves(model))
+        if any(path.startswith(name) for path, _, _ in fs.records.leaves(model))
     ]
-    slow = fs.adam(fs.schedules.log_linear(SLOW, LAST * SLOW, total), transform="log")
+    slow = fs.adam(fs.optim.schedules.log_linear(SLOW, LAST * SLOW, total), transform="log")
     after = dict.fromkeys(fields, int(REST * total))
     if isinstance(model.likelihood, fs.Gaussian):
         options["closed_form_every"] = max(1, total // CLOSED_FORMS)
     return options | {
-        "optimiser": fs.by_field(optimiser, dict.fromkeys(fields, slow), after=after),
+        "optimiser": fs.optim.by_field(optimiser, dict.fromkeys(fields, slow), after=after),
         "fixed": (),
     }

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ...errors import not_written
+
 WORD = 2**64 - 1
 
 
@@ -20,11 +22,11 @@ class Features:
 
     def multiply(self, X, w):
         """Return the values (S, P, n) of functions with the weights w (S, P, size)."""
-        raise NotImplementedError
+        raise not_written(self, "multiply", "covariance")
 
     def multiply_vjp(self, out_bar, X, w):
         """Return the cotangent of X, in its shape, for that of the values (S, P, n)."""
-        raise NotImplementedError
+        raise not_written(self, "multiply_vjp", "covariance")
 
 
 def part_seeds(seeds, number):

@@ -102,7 +102,7 @@ class Binomial(OneLatent):
     --------
     >>> trials = np.full(40, 5)
     >>> successes = np.stack([np.arange(40) % 6, trials], axis=1)
-    >>> round(fs.elbo(fs.replace(model, likelihood=fs.Binomial()), X, successes), 2)
+    >>> round(fs.elbo(fs.replace(model, likelihood=fs.likelihoods.Binomial()), X, successes), 2)
     -108.05
     """
 

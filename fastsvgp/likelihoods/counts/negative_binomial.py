@@ -60,7 +60,7 @@ class NegativeBinomial(OfRate):
     Examples
     --------
     >>> counts = np.arange(40) % 4
-    >>> dispersed = fs.replace(model, likelihood=fs.NegativeBinomial(dispersion=2.0))
+    >>> dispersed = fs.replace(model, likelihood=fs.likelihoods.NegativeBinomial(dispersion=2.0))
     >>> round(fs.elbo(dispersed, X, counts), 2)
     -81.0
     """

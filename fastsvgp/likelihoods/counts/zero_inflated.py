@@ -53,7 +53,7 @@ class ZeroInflatedPoisson(OneLatent):
     Examples
     --------
     >>> counts = np.maximum(np.arange(40) % 6 - 2, 0)
-    >>> inflated = fs.replace(model, likelihood=fs.ZeroInflatedPoisson(0.3))
+    >>> inflated = fs.replace(model, likelihood=fs.likelihoods.ZeroInflatedPoisson(0.3))
     >>> round(fs.elbo(inflated, X, counts), 2)
     -66.11
     """

@@ -23,6 +23,7 @@ import functools
 import numpy as np
 
 from ... import kernels
+from ...errors import not_written
 from ...kernels.common.quadrature_rules import raised, rule
 from ...records import Marginals
 from ...runtime import deferred_checks
@@ -72,24 +73,27 @@ class TwoLatents(Likelihood):
 
     Examples
     --------
-    >>> f = fs.Marginals(np.zeros((2, 40)), np.ones((2, 40)))
+    >>> f = fs.records.Marginals(np.zeros((2, 40)), np.ones((2, 40)))
     >>> counts = np.arange(40) % 4
-    >>> ell, f_bar, _ = fs.HeteroskedasticNegativeBinomial().expected_log_prob(counts, f)
+    >>> noisy = fs.likelihoods.HeteroskedasticNegativeBinomial()
+    >>> ell, f_bar, _ = noisy.expected_log_prob(counts, f)
     >>> round(ell, 2), f_bar.mean.shape
     (-83.3, (2, 40))
     """
 
     latents_per_output = 2
-    num_nodes = 20  # a subclass can make it a setting: num_nodes: int = fs.static(default=20)
+    num_nodes = (
+        20  # a subclass can make it a setting: num_nodes: int = fs.records.static(default=20)
+    )
     settings = NODES
 
     def log_density(self, Y, f, h):
         """log p(Y | f, h) and its derivatives in f and h: three arrays."""
-        raise NotImplementedError
+        raise not_written(self, "log_density", "likelihood")
 
     def conditional_mean_and_var(self, f, h):
         """Mean and variance of y given f and h."""
-        raise NotImplementedError
+        raise not_written(self, "conditional_mean_and_var", "likelihood")
 
     def conditional_cdf(self, Y, f, h):
         """P(y <= Y | f, h), for any real ``Y``."""
@@ -157,8 +161,9 @@ class TwoLatents(Likelihood):
         own = [name for name, kind in self._record_fields if kind != "static"]
         if own and type(self).expected is TwoLatents.expected:
             raise TypeError(
-                f"{type(self).__name__}: `{own[0]}` is a parameter, and fastsvgp.TwoLatents has no"
-                " gradient of it; make it a setting (fastsvgp.static), or extend `expected`"
+                f"{type(self).__name__}: `{own[0]}` is a parameter, and"
+                " fastsvgp.likelihoods.TwoLatents has no"
+                " gradient of it; make it a setting (fastsvgp.records.static), or extend `expected`"
             )
 
     def _over_data(self, function, count, f, *targets):

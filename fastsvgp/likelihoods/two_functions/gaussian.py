@@ -68,8 +68,8 @@ class HeteroskedasticGaussian(Likelihood):
 
     Examples
     --------
-    >>> q = fs.at_prior(fs.Whitened, covariance, Z, outputs=2)
-    >>> noisy = fs.SVGP(covariance, Z, q, fs.HeteroskedasticGaussian())
+    >>> q = fs.posteriors.at_prior(fs.Whitened, covariance, Z, outputs=2)
+    >>> noisy = fs.SVGP(covariance, Z, q, fs.likelihoods.HeteroskedasticGaussian())
     >>> mean, var = fs.predict_y(noisy, X)
     >>> mean.shape, var.shape
     ((40,), (40,))

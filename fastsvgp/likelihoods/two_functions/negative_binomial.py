@@ -63,9 +63,9 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
 
     Examples
     --------
-    >>> q = fs.at_prior(fs.Whitened, covariance, Z, outputs=2)
+    >>> q = fs.posteriors.at_prior(fs.Whitened, covariance, Z, outputs=2)
     >>> counts = np.arange(40) % 4
-    >>> dispersed = fs.SVGP(covariance, Z, q, fs.HeteroskedasticNegativeBinomial())
+    >>> dispersed = fs.SVGP(covariance, Z, q, fs.likelihoods.HeteroskedasticNegativeBinomial())
     >>> round(fs.elbo(dispersed, X, counts), 2)
     -83.3
     """

@@ -48,7 +48,7 @@ def newton_schulz_step(A: ArrayLike, L: ArrayLike, step_size: float) -> Array:
     Examples
     --------
     >>> A = np.diag([1.0, 2.0])
-    >>> L = fs.newton_schulz_step(A, 0.8 * np.eye(2), 1.0)
+    >>> L = fs.optim.newton_schulz_step(A, 0.8 * np.eye(2), 1.0)
     >>> L.round(3)
     array([[0.944, 0.   ],
            [0.   , 0.688]])
@@ -128,7 +128,7 @@ def inverse_factor(
     Examples
     --------
     >>> A = covariance.matrix(Z) + 0.1 * np.eye(6)
-    >>> L, info = fs.inverse_factor(A)
+    >>> L, info = fs.optim.inverse_factor(A)
     >>> np.allclose(L @ L.T @ A, np.eye(6), atol=1e-2)
     True
     """
@@ -139,7 +139,7 @@ def inverse_factor(
             raise ValueError("give either `tolerance` or `gap`: each is a stopping rule")
         if not hasattr(gap, "fitted"):
             raise TypeError(
-                f"`gap` must be made by fastsvgp.variance_gap(...), got {type(gap).__name__}"
+                f"`gap` must be made by fastsvgp.optim.variance_gap(...), got {type(gap).__name__}"
             )
         gap = gap.fitted(matrix)
     tolerance = check.scalar("tolerance", 1e-3 if tolerance is None else tolerance)

@@ -134,7 +134,7 @@ def inverse_updates(
         As in ``inverse_factor``. The paper uses ``step_size=1.0``, or
         ``schedules.log_linear(1e-5, 1.0, 10)`` in each loop.
     direction : {"exact", "likelihood"}
-        Direction of the optimiser's steps: the gradient of the bound, or ``likelihood_direction``
+        Direction of the optimiser's steps: the gradient of the bound, or ``lsvgp_direction``
         (``Relaxed`` only).
 
     Returns
@@ -150,8 +150,9 @@ def inverse_updates(
 
     Examples
     --------
-    >>> q = fs.Relaxed(mean=np.zeros(6), variance=np.ones(6), inverse_tril=0.5 * np.eye(6))
-    >>> updates = fs.inverse_updates(tolerance=1e-3)
+    >>> q = fs.posteriors.Relaxed(mean=np.zeros(6), variance=np.ones(6),
+    ...     inverse_tril=0.5 * np.eye(6))
+    >>> updates = fs.optim.inverse_updates(tolerance=1e-3)
     >>> relaxed = fs.replace(model, posterior=q)
     >>> trained, info = fs.fit(relaxed, X, Y, steps=3, inverse_updates=updates, rng=0)
     >>> info.steps
@@ -181,7 +182,7 @@ def inverse_updates(
 
 
 @public_call(SVGP, checks=False, blas_threads=False)
-def refresh_inverse(
+def update_inverse_factor(
     model: RecordT,
     *,
     tolerance: float = 1e-3,
@@ -215,8 +216,10 @@ def refresh_inverse(
 
     Examples
     --------
-    >>> q = fs.Relaxed(mean=np.zeros(6), variance=np.ones(6), inverse_tril=0.5 * np.eye(6))
-    >>> relaxed, info = fs.refresh_inverse(fs.replace(model, posterior=q), tolerance=1e-3)
+    >>> q = fs.posteriors.Relaxed(mean=np.zeros(6), variance=np.ones(6),
+    ...     inverse_tril=0.5 * np.eye(6))
+    >>> relaxed, info = fs.optim.update_inverse_factor(fs.replace(model, posterior=q),
+    ...     tolerance=1e-3)
     >>> info.residual < 1e-3
     True
     """
@@ -247,4 +250,4 @@ def refresh_layers(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitt
 
 CHECKED = {DeepGP: checked, MultiGP: multi_checked}
 for kind in CHECKED:
-    models.register(kind, refresh_inverse=refresh_layers)
+    models.register(kind, update_inverse_factor=refresh_layers)

@@ -64,9 +64,9 @@ def variance_interval(
     Examples
     --------
     >>> A = covariance.matrix(Z) + 0.1 * np.eye(6)
-    >>> L, _ = fs.inverse_factor(A)
+    >>> L, _ = fs.optim.inverse_factor(A)
     >>> Kuf = covariance.matrix(Z, X)
-    >>> lower, upper = fs.variance_interval(A, L, Kuf, np.ones(40), smallest=0.1)
+    >>> lower, upper = fs.optim.variance_interval(A, L, Kuf, np.ones(40), smallest=0.1)
     >>> bool((lower <= upper).all())
     True
     """
@@ -140,8 +140,8 @@ def variance_gap(
     --------
     >>> A = covariance.matrix(Z) + 0.1 * np.eye(6)
     >>> Kuf = covariance.matrix(Z, X)
-    >>> gap = fs.variance_gap(Kuf, 0.1, noise_variance=0.1, tolerance=0.01)
-    >>> L, info = fs.inverse_factor(A, gap=gap)
+    >>> gap = fs.optim.variance_gap(Kuf, 0.1, noise_variance=0.1, tolerance=0.01)
+    >>> L, info = fs.optim.inverse_factor(A, gap=gap)
     >>> np.allclose(L @ L.T @ A, np.eye(6), atol=0.1)
     True
     """

@@ -89,7 +89,7 @@ def natural_update(
     Examples
     --------
     >>> _, grad = fs.elbo_and_grad(model, X, Y, wrt=("posterior",))
-    >>> q = fs.natural_update(model.posterior, grad.posterior, step_size=0.1)
+    >>> q = fs.optim.natural_update(model.posterior, grad.posterior, step_size=0.1)
     >>> fs.elbo(fs.replace(model, posterior=q), X, Y) > fs.elbo(model, X, Y)
     True
     """

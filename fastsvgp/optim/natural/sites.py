@@ -5,7 +5,7 @@ import numpy as np
 from ... import check, models
 from ...bounds.relay import Batch, sweep
 from ...errors import InvalidSites
-from ...sites.dual_parameters import Sites
+from ...sites.dual import Sites
 from ...sites.models import SITES_OF
 from ...sites.site_svgp import checked
 from .backtracking import (

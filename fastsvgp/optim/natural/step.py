@@ -155,7 +155,7 @@ def natural_step_and_grad(
 
     Examples
     --------
-    >>> stepped, info, value, grad = fs.natural_step_and_grad(model, X, Y, step_size=0.5)
+    >>> stepped, info, value, grad = fs.optim.natural_step_and_grad(model, X, Y, step_size=0.5)
     >>> value > info.value, grad.posterior is None
     (True, True)
     """

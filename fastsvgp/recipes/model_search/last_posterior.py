@@ -11,7 +11,7 @@ from ...check import DEFAULT_JITTER
 from ...collapsed.sgpr import SGPR, optimal_svgp
 from ...covariances import OnFeatures, Product, Sum
 from ...errors import NotPositiveDefinite
-from ...initialise import greedy_variance_inducing, unique_rows
+from ...inducing import greedy_variance, unique_rows
 from ...likelihoods import Gaussian
 from ...posteriors import Whitened
 from ...records import replace
@@ -192,7 +192,7 @@ def _tries(collapsed, Z, a):
         yield 1.0, Z, n
     k = of_features(collapsed.covariance)
     while len(Z) > FEWEST:
-        Z, n = greedy_variance_inducing(Z, len(Z) // 2, k), 10 * n
+        Z, n = greedy_variance(Z, len(Z) // 2, k), 10 * n
         yield 1.0, Z, n
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...check import DEFAULT_JITTER
-from ...initialise import kmeans_inducing, unique_rows
+from ...inducing import kmeans, unique_rows
 from .candidates import Hyper
 from .collapsed_posterior import Collapsed, features, of_features, sums, tuned
 from .held_out_density import factors_of, log_densities
@@ -156,10 +156,10 @@ def inducing_of(hyper, rows, count):
     if most >= len(distinct):
         return distinct
     if learnt is None:
-        return kmeans_inducing(distinct, most, rng=0)
+        return kmeans(distinct, most, rng=0)
     if most <= len(learnt):
         return learnt
-    return np.concatenate([learnt, kmeans_inducing(distinct, most - len(learnt), rng=0)])
+    return np.concatenate([learnt, kmeans(distinct, most - len(learnt), rng=0)])
 
 
 def look_at(candidate, held, plan):

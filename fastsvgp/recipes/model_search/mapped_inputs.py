@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...errors import BadEntry
-from ...initialise import unique_rows
+from ...inducing import unique_rows
 from ..scaling import checked_rows, constant_scale, shaped_rows
 from .rows import Rows
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad
 from ...covariances import Linear, Matern32, Sum
-from ...initialise import kmeans_inducing, median_lengthscales, unique_rows
+from ...inducing import kmeans, median_lengthscales, unique_rows
 from ...records import replace
 from ...runtime import tuning
 from ...train import fit
@@ -105,7 +105,7 @@ class Plain:
         self.rows_at_once, self.steps, self._each, self._started = rows_at_once, 0, None, False
         distinct = unique_rows.distinct(rows.X, rows.weights)[0]
         self._at_rows = len(distinct) <= self.M
-        Z = distinct if self._at_rows else kmeans_inducing(rows.X, self.M, rng=0)
+        Z = distinct if self._at_rows else kmeans(rows.X, self.M, rng=0)
         few = len(rows) <= tuning.current.exact_rows
         self._sgpr = SGPR(plain_on(rows.X) if few else smooth_on(rows.X), Z, NOISE)
 
@@ -189,7 +189,7 @@ class Scarce(ByMinibatches):
 
     def __init__(self, name, scale, rows, rng):
         distinct = unique_rows.distinct(rows.X, rows.weights)[0]
-        Z = distinct if len(distinct) <= self.M else kmeans_inducing(rows.X, self.M, rng=0)
+        Z = distinct if len(distinct) <= self.M else kmeans(rows.X, self.M, rng=0)
         model = at_prior(smooth_on(rows.X), Z)
         trainer = Minibatches(
             model, rows, self.BATCH, self.RATE, self.NATURAL, rng, transform="log"
@@ -236,7 +236,7 @@ class Relevant(ByMinibatches):
         now = tuning.current
         plan.did(8 * now.relevance_iterations * min(now.relevance_rows, len(rows)) ** 3)
         distinct = unique_rows.distinct(rows.drawn(SUBSET, rng).X / lengthscales)[0]
-        Z = kmeans_inducing(distinct, min(self.M, len(distinct)), rng=0) * lengthscales
+        Z = kmeans(distinct, min(self.M, len(distinct)), rng=0) * lengthscales
         return self.trainer_of(at_prior(Matern32(1.0, lengthscales), Z))
 
     def trainer_of(self, model):

@@ -52,7 +52,7 @@ class SavedStage:
 
 @record
 class SavedSearch:
-    """An interrupted search: ``fs.recipes.search(..., resume=...)`` goes on with it.
+    """An interrupted search: ``fs.search(..., resume=...)`` goes on with it.
 
     Parameters
     ----------

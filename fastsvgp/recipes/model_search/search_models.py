@@ -157,7 +157,7 @@ def search(
 
     Examples
     --------
-    >>> found = fs.recipes.search(X, Y, seconds=1.0, rng=0)
+    >>> found = fs.search(X, Y, seconds=1.0, rng=0)
     >>> mean, var = found.scale.back(*fs.predict_y(found.model, found.scale.X(X)))
     >>> found.chosen, mean.shape == Y.shape
     ('exact', True)

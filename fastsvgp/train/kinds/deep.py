@@ -46,8 +46,9 @@ class DeepGPOptions:
         ``schedules.cosine(0.1, 0.01, "all")``.
     inverse_updates : InverseUpdates or False, optional
         Updates of factors of inverses after each step, for layers with ``Relaxed`` or
-        ``InverseFreeWhitened`` posteriors, as for an SVGP. Made by ``fs.inverse_updates(...)`` with
-        no other argument than ``tolerance``. With False ``optimiser`` updates the factors.
+        ``InverseFreeWhitened`` posteriors, as for an SVGP. Made by
+        ``fs.optim.inverse_updates(...)`` with no other argument than ``tolerance``. With False
+        ``optimiser`` updates the factors.
     e_steps, m_steps : int, optional
         Natural steps, and steps of ``optimiser``, per step of the training, as for an SVGP. Default
         1 and 1.

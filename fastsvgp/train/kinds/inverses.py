@@ -11,7 +11,7 @@ from ...posteriors.placed import placed
 def placed_updates(model, optimiser, requested):
     """Return the updates of the factors of several posteriors or None, and the optimiser without.
 
-    ``requested`` is None, False, or what ``fs.inverse_updates`` makes.
+    ``requested`` is None, False, or what ``fs.optim.inverse_updates`` makes.
     """
     check_requested(requested)
     if requested is False:
@@ -60,9 +60,9 @@ def own_updates(model, q, optimiser, requested):
 
 
 def check_requested(requested):
-    """Refuse anything but None, False, and updates that ``fs.inverse_updates`` made."""
+    """Refuse anything but None, False, and updates that ``fs.optim.inverse_updates`` made."""
     if requested not in (None, False) and not isinstance(requested, InverseUpdates):
         raise TypeError(
-            "fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got"
+            "fit: `inverse_updates` must be made by fs.optim.inverse_updates(...), or be False, got"
             f" {requested!r}"
         )

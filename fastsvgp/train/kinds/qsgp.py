@@ -8,16 +8,16 @@ import numpy as np
 from ... import check, models
 from ...errors import BadEntry
 from ...likelihoods import Gaussian
-from ...optim.adagrad import adagrad
+from ...optim.adaptive import adagrad
 from ...optim.base import check_offered, initial_state
 from ...optim.schedules import lasting
+from ...qsgp import model as qsgp
+from ...qsgp.bases.samples import num_units
+from ...qsgp.control_variates import kriging_control_variate
+from ...qsgp.model import QSGP
 from ...records import is_record, leaves, matches, replace
 from ...records.typed import Record
 from ...runtime import devices
-from ...weight_space import qsgp
-from ...weight_space.bases.samples import num_units
-from ...weight_space.control_variates import kriged_control
-from ...weight_space.qsgp import QSGP
 from .. import comparison
 from ..arguments import MOST, count, given_seed
 from ..batches import Batches, OnDevice, locate_inputs
@@ -49,10 +49,10 @@ class QSGPOptions:
     closed_form_every : int, optional
         Steps between closed forms of the diagonal, for Gaussian noise. Before the first step
         and at this interval, the diagonal of the factor beyond its dense columns is set to its
-        optimum (``fs.optimal_diagonal``, on at most 4096 rows), and then the precisions of a
-        ``RelevanceBasis`` that are not fixed (``fs.optimal_precision``). The optimiser holds both
-        fixed. With 0 the optimiser updates them instead. Default: once, before the first step, if
-        only the posterior is trained; else 0.
+        optimum (``fs.qsgp.optimal_diagonal``, on at most 4096 rows), and then the precisions of a
+        ``RelevanceBasis`` that are not fixed (``fs.qsgp.optimal_precision``). The optimiser holds
+        both fixed. With 0 the optimiser updates them instead. Default: once, before the first
+        step, if only the posterior is trained; else 0.
     """
 
     basis_size: int | None = None
@@ -177,7 +177,7 @@ def _with_control(state, control, points, batches, resume, jitter):
     num_data, dtype = state.num_data, state.model.posterior.mean.dtype
     rows = np.sort(np.random.default_rng([state.seed, 4]).choice(num_data, points, replace=False))
     try:
-        made = kriged_control(
+        made = kriging_control_variate(
             state.model, batches.inputs(rows).astype(dtype, copy=False), jitter=jitter
         )
     except BadEntry as error:
@@ -201,7 +201,7 @@ def _optimiser(model, optimiser, fixed):
         raise ValueError(
             f"fit: samples do not determine log|S| of a dense S, so an {type(model.basis).__name__}"
             " cannot be trained on them; name 'basis' in `fixed` too, or learn it by"
-            " weight_bound_and_grad"
+            " bound_and_grad"
         )
     return optimiser
 

@@ -54,8 +54,9 @@ class SVGPOptions:
         updated only by natural steps, and take them by default unless they are ``fixed``.
     inverse_updates : InverseUpdates or False, optional
         Updates of the factor of an inverse after each step, for ``Relaxed`` and
-        ``InverseFreeWhitened`` posteriors. Made by ``fs.inverse_updates(...)``, which is also the
-        default; ``optimiser`` then holds the factor fixed. With False ``optimiser`` updates it.
+        ``InverseFreeWhitened`` posteriors. Made by ``fs.optim.inverse_updates(...)``, which is
+        also the default; ``optimiser`` then holds the factor fixed. With False ``optimiser``
+        updates it.
     e_steps, m_steps : int, optional
         Natural steps, and steps of ``optimiser``, per step of the training. Each natural step has
         its own batch. The first step of ``optimiser`` reuses the last of these batches, and the
@@ -105,7 +106,7 @@ def minibatch_training(
     epochs, batch_size, optimiser, weights
         As passed to ``fit``, if given.
     **options
-        Options of an SVGP (``fs.models.options(fs.SVGP)``), and random quantities of the
+        Options of an SVGP (``fs.extending.models.options(fs.SVGP)``), and random quantities of the
         posterior, as passed to ``fit``.
 
     Returns
@@ -114,14 +115,14 @@ def minibatch_training(
 
     Examples
     --------
-    >>> @fs.record
+    >>> @fs.records.record
     ... class Halved:
     ...     gp: object
     >>> def halved(model, X, Y, *, wrt=None, **options):
     ...     wrt = tuple(name.removeprefix("gp.") for name in wrt)
     ...     value, grad = fs.elbo_and_grad(model.gp, X / 2, Y, wrt=wrt, **options)
     ...     return value, Halved(grad)
-    >>> fs.models.register(Halved, elbo_and_grad=halved, fit=minibatch_training)
+    >>> fs.extending.models.register(Halved, elbo_and_grad=halved, fit=minibatch_training)
     >>> fs.fit(Halved(model), X, Y, steps=3, rng=0)[1].steps
     3
     """

@@ -7,12 +7,12 @@ import numpy as np
 
 from ... import check
 from ...errors import BadEntry
+from ...qsgp import model as qsgp
+from ...qsgp.closed_form import WeightsInfo, with_mean
 from ...records import leaf, record, replace, static
 from ...records.typed import Array, Vector
 from ...runtime import devices
 from ...runtime.deferred_checks import confirmed
-from ...weight_space import qsgp
-from ...weight_space.optimal_weights import WeightsInfo, with_mean
 from ..batches import Batches
 from .base import Snapshot, Steps
 

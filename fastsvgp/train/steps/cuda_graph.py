@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import check
-from ...bounds.elbo import elbo_and_grad
+from ...bounds.objectives import elbo_and_grad
 from ...bounds.svgp import SVGP
 from ...kernels.cuda.common import graphs
 from ...optim.base import Optimiser

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from ... import check, models
-from ...bounds.elbo import elbo_and_grad
-from ...bounds.inverse_free_direction import likelihood_direction
+from ...bounds.inverse_free_direction import lsvgp_direction
+from ...bounds.objectives import elbo_and_grad
 from ...distributed import broadcast, reduce
 from ...errors import BadEntry
 from ...optim.natural.step import natural_step, natural_step_and_grad
@@ -160,7 +160,7 @@ class MinibatchSteps(Steps):
         """Return ``((value, grad), jitter)`` of a batch, with respect to these paths."""
         exact = self._inverse is None or self._inverse.direction == "exact"
         bound_and_grad = (
-            functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
+            functools.partial(elbo_and_grad, **self._random) if exact else lsvgp_direction
         )
         return self._safely(
             functools.partial(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...bounds.elbo import elbo_and_grad
+from ...bounds.objectives import elbo_and_grad
 from ...errors import Diverged
 from ...posteriors.placed import paths_of_q
 from ...runtime import devices

@@ -7,15 +7,15 @@ import numpy as np
 
 from ... import check
 from ...errors import BadEntry
+from ...qsgp.bases.samples import SparseRows, draw_basis_sample
+from ...qsgp.closed_form import optimal_diagonal
+from ...qsgp.control_changes import update_control_variate
+from ...qsgp.posterior import ChevronWeights
+from ...qsgp.relevance import optimal_precision
+from ...qsgp.sampled_bound import sampled_bound_and_grad
 from ...records import tree_map
 from ...runtime import devices
 from ...runtime.deferred_checks import on_device
-from ...weight_space.bases.samples import SparseRows, draw_basis_sample
-from ...weight_space.control_changes import advance_control
-from ...weight_space.optimal_weights import optimal_diagonal
-from ...weight_space.posterior import ChevronWeights
-from ...weight_space.relevance import optimal_precision
-from ...weight_space.sampled_bound import sampled_bound_and_grad
 from ..batches import locate_inputs
 from .base import Snapshot, Steps
 
@@ -132,7 +132,7 @@ class SampledSteps(Steps):
             self._torn.clear()
             raise
         if before is not None:
-            control = advance_control(model, info.control, _change(before, model.posterior))
+            control = update_control_variate(model, info.control, _change(before, model.posterior))
         if self._spread is not None:
             var = np.maximum(info.var, LEAST * prior)
             _put(self._spread, rows, np.where(seen > 0, (1 - NEWEST) * seen + NEWEST * var, var))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ....covariances import Linear, Matern32, Sum
-from ....initialise import kmeans_inducing, lengthscales, median_lengthscales, unique_rows
+from ....inducing import kmeans, lengthscales, median_lengthscales, unique_rows
 from ....means import ConstantMean
 from ..candidates import LAST, ByMinibatches
 from ..minibatches import Minibatches, at_prior
@@ -71,7 +71,7 @@ def inducing_among(X, weights, most, rng):
         distinct = unique_rows.distinct(some)[0]  # many rows are not compared above
         if len(distinct) <= most:
             return distinct
-    return kmeans_inducing(distinct, most, rng=rng)
+    return kmeans(distinct, most, rng=rng)
 
 
 def lengthscales_of(rows):

@@ -4,7 +4,7 @@ from dataclasses import replace as changed
 
 import numpy as np
 
-from ....bounds.elbo import elbo
+from ....bounds.objectives import elbo
 from ....runtime import tuning
 from ..networks import DEEP, RELU, WIDE
 from ..plan import PlanMismatch

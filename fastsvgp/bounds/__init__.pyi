@@ -1,0 +1,29 @@
+"""Public names, for type checkers and editors; the module loads them at their first use.
+
+Written by ``python tools/public_names.py``.
+"""
+
+from ..bounds.from_blocks import (
+    elbo_and_grad_from_blocks as elbo_and_grad_from_blocks,
+    predict_from_blocks as predict_from_blocks,
+)
+from ..bounds.inverse_free_direction import lsvgp_direction as lsvgp_direction
+from ..bounds.objectives import (
+    data_term_and_grad as data_term_and_grad,
+    elbo as elbo,
+    elbo_and_grad as elbo_and_grad,
+    kl_term_and_grad as kl_term_and_grad,
+)
+from ..bounds.predict_vjp import predict_f_and_vjp as predict_f_and_vjp
+from ..bounds.svgp import SVGP as SVGP
+from ..collapsed.orthogonal import OrthogonalSGPR as OrthogonalSGPR
+from ..collapsed.sgpr import (
+    SGPR as SGPR,
+    collapsed_bound as collapsed_bound,
+    collapsed_bound_and_grad as collapsed_bound_and_grad,
+    optimal_svgp as optimal_svgp,
+)
+from ..collapsed.tighter import (
+    tighter_bound as tighter_bound,
+    tighter_bound_and_grad as tighter_bound_and_grad,
+)
