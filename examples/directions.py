@@ -71,7 +71,7 @@ def train(X, y, tolerance, args):
     covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
     start = inverse_free.posterior("R-SVGP", args.inducing)
     options = {
-        "optimiser": fs.optim.slow_inducing(fs.adam(5e-3), after=0),
+        "optimiser": inverse_free.slow_inducing(0),
         "batch_size": args.batch_size,
         "rng": args.seed,
     }

@@ -38,6 +38,7 @@ from .records import (
     tree_map,
 )
 from .train import minibatch_training
+from .train.arguments import Request
 from .train.loop import Recorder
 from .train.state import TrainingState, started
 from .train.steps import Snapshot, Steps
@@ -58,6 +59,7 @@ __all__ = [
     "Posterior",
     "Projection",
     "Recorder",
+    "Request",
     "Snapshot",
     "Steps",
     "TrainingState",

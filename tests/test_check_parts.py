@@ -257,11 +257,17 @@ def test_a_method_that_a_class_lacks_is_named_with_the_page_that_explains_it():
         fs.covariances.Covariance: ("covariance", "matrix", "matrix_vjp", "diag", "diag_vjp"),
         fs.likelihoods.OneLatent: ("likelihood", "log_density", "conditional_mean_and_var"),
         fs.likelihoods.TwoLatents: ("likelihood", "log_density", "conditional_mean_and_var"),
-        fs.likelihoods.Likelihood: ("likelihood", "expected", "predict_mean_and_var",
-            "predict_log_density"),
+        fs.likelihoods.Likelihood: (
+            "likelihood",
+            "expected",
+            "predict_mean_and_var",
+            "predict_log_density",
+        ),
         fs.posteriors.Posterior: ("posterior", "check_size", "start_from", "draw", "inverse_of"),
-        fs.posteriors.Pass: ("posterior",
-            *"project joint pull kl natural_sums finish natural_step".split()),
+        fs.posteriors.Pass: (
+            "posterior",
+            *"project joint pull kl natural_sums finish natural_step".split(),
+        ),
     }
     for base, (page, *names) in methods.items():
         own = type("Own", (base,), {})

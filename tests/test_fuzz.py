@@ -325,11 +325,6 @@ def cases():
         "update_inverse_factor": (fs.optim.update_inverse_factor, dict(model=relaxed, jitter=None)),
         "by_field": (fs.optim.by_field, dict(rest=fs.adam(), fields={"inducing": fs.sgd(0.1)},
                                        after={"inducing": 2})),
-        "slow_inducing": (
-            fs.optim.slow_inducing, dict(rest=fs.adam(), after=3, step_size=1e-3, beta1=0.9,
-                factor=0.9,
-                                     patience=3),
-        ),
         "adam": (
             fs.adam,
             dict(step_size=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, step_sizes={"inducing": 0.1},

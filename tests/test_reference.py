@@ -20,7 +20,7 @@ API = ROOT / "docs" / "api"
 # groups of ranks have what runs on a page of their own, docs/distributed.md
 NAMES = [name for name in OBJECTS if not name.startswith("distributed.")]
 IN_MODULES = [
-    *(f"optim.schedules.{name}" for name in ("constant", "log_linear", "cosine", "exponential")),
+    *(f"optim.schedules.{name}" for name in ("log_linear", "cosine", "exponential")),
     "optim.schedules.plateau",
     *(f"extending.models.{name}" for name in ("register", "serving", "offers", "options")),
     *(

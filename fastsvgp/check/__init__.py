@@ -25,6 +25,7 @@ from .arrays import (
     one_column as one_column,
     outputs_of as outputs_of,
     positive as positive,
+    row_numbers as row_numbers,
     square as square,
     targets as targets,
     unmasked as unmasked,

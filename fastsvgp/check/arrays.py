@@ -303,3 +303,22 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
         error.index = error.index[::-1]
         raise
     return Y if latent is not None else Y.astype(dtype, copy=False)
+
+
+def row_numbers(name, rows, N):
+    """Return the numbers of some of N rows as an array; ``ValueError`` for repeats."""
+    rows = as_array(name, rows)
+    if (
+        rows.ndim != 1
+        or rows.dtype.kind not in "iu"
+        or rows.size == 0
+        or rows.min() < 0
+        or rows.max() >= N
+    ):
+        raise ValueError(
+            f"`{name}` must hold row numbers, 0 to {N - 1}, in an array (r,), got {rows!r:.80}"
+        )
+    values, counts = np.unique(rows, return_counts=True)
+    if len(values) < len(rows):
+        raise ValueError(f"`{name}` has row {values[counts > 1][0]} more than once; give each once")
+    return rows

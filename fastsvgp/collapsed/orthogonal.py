@@ -46,13 +46,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check, kernels, models
-from ..bounds.svgp import SVGP
-from ..check.scale import ALL_ROWS
+from .. import kernels, models
 from ..covariances import Covariance
 from ..distributed import reduce
-from ..distributed.reduce import on_ranks
-from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..means import Mean
 from ..posteriors import WhitenedOrthogonal
@@ -60,7 +56,7 @@ from ..posteriors.base import add_to_diagonals, covariance_factor, identities
 from ..records import Blocks, leaf, record, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, Number, Record
-from .sgpr import checked, checked_with
+from .sgpr import ADVICE, FORMS, SGPR, Form, checked
 
 
 @record
@@ -96,59 +92,7 @@ class OrthogonalSGPR:
     mean: Mean | None = None
 
 
-def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> float:
-    """Compute the bound of an ``OrthogonalSGPR``: 8 M^2 N flops for M2 = M (trsm and syrk).
-
-    With a ``group`` two all-reduces, the second of one number.
-    """
-    options = dict(jitter=jitter, weights=weights)
-    if group is not None:
-        sums = lambda: [_first_sum(sgpr, Y), reduce.NUMBER]  # noqa: E731
-        return on_ranks("collapsed_bound", _bound, sgpr, X, Y, sums, group, None, options)
-    return _bound(sgpr, X, Y, **options)
-
-
-def _bound(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
-    sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
-    value = _State(sgpr, X, Y, jitter, weights, scale).value
-    return scale.all_reduce(check.result(value, sgpr))[0]
-
-
-def collapsed_bound_and_grad(
-    sgpr, X, Y, *, jitter=None, weights=None, wrt=None, group=None
-) -> tuple[float, OrthogonalSGPR]:
-    """Compute bound and gradient of an ``OrthogonalSGPR``: 14 M^2 N + 29 M^3 flops for M2 = M.
-
-    Memory for two (M + M2, N) arrays in addition to the covariance block.
-    """
-    options = dict(jitter=jitter, weights=weights, wrt=wrt)
-    if group is not None:
-        name = "collapsed_bound_and_grad"
-        sums = lambda: [_first_sum(sgpr, Y), reduce.of_gradient(sgpr, wrt)]  # noqa: E731
-        return on_ranks(name, _bound_and_grad, sgpr, X, Y, sums, group, None, options)
-    return _bound_and_grad(sgpr, X, Y, **options)
-
-
-def _bound_and_grad(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights, wrt=None):
-    sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
-    wrt = check.names(wrt, sgpr)
-    s = _State(sgpr, X, Y, jitter, weights, scale)
-    grad = _gradient(s, sgpr, X, wrt)
-    return scale.all_reduce_gradient(check.result(s.value, sgpr), grad)
-
-
-def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
-    """Compute the SVGP with a ``WhitenedOrthogonal`` posterior whose bound is the collapsed one."""
-    options = dict(jitter=jitter, weights=weights)
-    if group is not None:
-        sums = lambda: [_first_sum(sgpr, Y), reduce.NUMBER]  # noqa: E731
-        return on_ranks("optimal_svgp", _optimum, sgpr, X, Y, sums, group, None, options)
-    return _optimum(sgpr, X, Y, **options)
-
-
-def _optimum(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
-    sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
-    s = _State(sgpr, X, Y, jitter, weights, scale)
+def _optimum(s):
     fields: list = []
     batch, P = s.shape[:-1], len(s.y)
     for at, trils, R in zip(s.sets, (None, s.trils), s.factors, strict=True):
@@ -160,11 +104,7 @@ def _optimum(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
             np.ascontiguousarray(s.m[at].T, like=s.m).reshape(*batch, -1),
             trils.reshape(*batch, *trils.shape[1:]),
         )
-    scale.all_reduce(check.result(s.value, sgpr))
-    posterior = WhitenedOrthogonal(*fields)
-    return SVGP(
-        sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean
-    )
+    return WhitenedOrthogonal(*fields)
 
 
 def _first_sum(sgpr, Y):
@@ -172,18 +112,6 @@ def _first_sum(sgpr, Y):
     M = sum(sgpr.covariance.num_inducing(sgpr.inducing))
     P = np.shape(Y)[1] if np.ndim(Y) > 1 else 1
     return reduce.Packing([("tril", (M, M)), ("real", (M, P))])
-
-
-models.register(
-    OrthogonalSGPR,
-    instead=(
-        "predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its"
-        " bound: fs.collapsed_bound"
-    ),
-    collapsed_bound=collapsed_bound,
-    collapsed_bound_and_grad=collapsed_bound_and_grad,
-    optimal_svgp=optimal_svgp,
-)
 
 
 class _State:
@@ -197,15 +125,13 @@ class _State:
     trils : W_v (P, M2, M2) if given and not I
     """
 
-    def __init__(self, sgpr, X, Y, jitter, weights, scale):
+    def __init__(self, sgpr, X, Y, jitter, weights, scale, keep=True):
         self.part = scale.kl
         y = Y if sgpr.mean is None else Y - sgpr.mean(X)
         self.shape, self.y = Y.shape, y.reshape(-1, Y.shape[-1])
         (P, N), self.weights = self.y.shape, weights
-        self.beta, self.blocks = (
-            1.0 / number(sgpr.noise_variance),
-            sgpr.covariance.blocks(sgpr.inducing, X),
-        )
+        self.beta = 1.0 / number(sgpr.noise_variance)
+        self.blocks = sgpr.covariance.blocks(sgpr.inducing, X)
         self.real_beta, self.real_part = in_dtype(self.beta, y.dtype), y.dtype.type(self.part)
         with naming_repeated(sgpr.inducing):
             self.L = covariance_factor(self.blocks.Kuu, jitter)
@@ -221,11 +147,9 @@ class _State:
         kernels.symmetrise(self.G)
         free = slice(0, len(self.L)) if sgpr.mean_v is None else u
         R = kernels.cholesky(self.B(free))
-        self.m, self.factors, self.trils = (
-            np.zeros_like(b),
-            [np.ascontiguousarray(R[u, u], like=R), None],
-            None,
-        )
+        self.m = np.zeros_like(b)
+        self.factors = [np.ascontiguousarray(R[u, u], like=R), None]
+        self.trils = None
         if sgpr.mean_v is None:
             self.factors[1] = kernels.cholesky(self.B(v))
         else:
@@ -285,7 +209,7 @@ class _Cotangents(NamedTuple):
     W_v_bar: Any
 
 
-def _gradient(s, sgpr, X, wrt):
+def _gradient(s, sgpr, X, wrt, scale):
     """Compute the gradient by the formulas of the module's text; on ranks, this rank's share."""
     c = kernels.matmul(s.Lam, s.e, transpose_b=True)
     deltas, degrees = _deltas(s)
@@ -426,3 +350,8 @@ def _checked(sgpr, X, Y, jitter):
                 f" outputs {batch}: use {expected}"
             )
     return sgpr, X, Y, jitter
+
+
+FORMS[OrthogonalSGPR] = Form(_checked, _State, _gradient, _optimum, _first_sum, shares=True)
+models.register(OrthogonalSGPR, instead=ADVICE)
+models.share(OrthogonalSGPR, SGPR, "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp")

@@ -100,7 +100,7 @@ def collapsed_bound(
     weights: ArrayLike | None = None,
     group: Group | None = None,
 ) -> float:
-    """Compute the collapsed bound, in nats. 2 M^2 N flops; long data are processed in chunks.
+    """Compute the collapsed bound, in nats: 2 M^2 N flops, 8 M^2 N for an ``OrthogonalSGPR``.
 
     Parameters
     ----------
@@ -123,14 +123,21 @@ def collapsed_bound(
     """
     options = dict(weights=weights, jitter=jitter)
     if group is not None:
-        sums = lambda: [reduce.of_collapsed(sgpr, Y)]  # noqa: E731
+        sums = lambda: _sums(sgpr, Y, reduce.NUMBER)  # noqa: E731
         return on_ranks("collapsed_bound", _bound, sgpr, X, Y, sums, group, None, options)
     return _bound(sgpr, X, Y, **options)
 
 
 def _bound(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
-    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
-    return check.result(forward(sgpr, X, Y, jitter, weights, scale, keep=False).value, sgpr)
+    form = FORMS[type(sgpr)]
+    sgpr, X, Y, jitter, weights = checked_with(weights, form.checked, sgpr, X, Y, jitter)
+    return form.total(form.forward(sgpr, X, Y, jitter, weights, scale, keep=False), sgpr, scale)
+
+
+def _sums(sgpr, Y, last):
+    """Return the ``Packing`` of each all-reduce of a value."""
+    form = FORMS[type(sgpr)]
+    return [form.sum(sgpr, Y), *([last] if form.shares else [])]
 
 
 @public_call(SGPR)
@@ -190,17 +197,20 @@ def collapsed_bound_and_grad(
     options = dict(weights=weights, jitter=jitter, wrt=wrt)
     if group is not None:
         name = "collapsed_bound_and_grad"
-        sums = lambda: [reduce.of_collapsed(sgpr, Y), reduce.of_gradient(sgpr, wrt)]  # noqa: E731
+        sums = lambda: [FORMS[type(sgpr)].sum(sgpr, Y), reduce.of_gradient(sgpr, wrt)]  # noqa: E731
         return on_ranks(name, _bound_and_grad, sgpr, X, Y, sums, group, None, options)
     return _bound_and_grad(sgpr, X, Y, **options)
 
 
 def _bound_and_grad(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights, wrt=None):
-    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
+    form = FORMS[type(sgpr)]
+    sgpr, X, Y, jitter, weights = checked_with(weights, form.checked, sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
-    s = forward(sgpr, X, Y, jitter, weights, scale)
-    _, grad = scale.all_reduce_gradient(0.0, gradient(s, sgpr, X, wrt, scale=scale))
-    return check.result(s.value, sgpr), grad
+    s = form.forward(sgpr, X, Y, jitter, weights, scale)
+    grad = form.gradient(s, sgpr, X, wrt, scale)
+    value = check.result(s.value, sgpr)
+    share, grad = scale.all_reduce_gradient(value if form.shares else 0.0, grad)
+    return share if form.shares else value, grad
 
 
 @public_call(SGPR)
@@ -243,26 +253,56 @@ def optimal_svgp(
     """
     options = dict(weights=weights, jitter=jitter)
     if group is not None:
-        sums = lambda: [reduce.of_collapsed(sgpr, Y)]  # noqa: E731
+        sums = lambda: _sums(sgpr, Y, reduce.NUMBER)  # noqa: E731
         return on_ranks("optimal_svgp", _optimum, sgpr, X, Y, sums, group, None, options)
     return _optimum(sgpr, X, Y, **options)
 
 
 def _optimum(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
-    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
-    s = forward(sgpr, X, Y, jitter, weights, scale, keep=False)
-    mean = kernels.solve_triangular(s.R, s.c, transpose=True)
-    tril = kernels.cholesky_of_inverse(s.B)
-    check.result(s.value, sgpr)
-    if len(s.shape) == 2:
-        posterior = Whitened(
-            np.ascontiguousarray(mean.T, like=mean), np.repeat(tril[None], s.shape[0], axis=0)
-        )
-    else:
-        posterior = Whitened(mean[:, 0].copy(), tril)
+    form = FORMS[type(sgpr)]
+    sgpr, X, Y, jitter, weights = checked_with(weights, form.checked, sgpr, X, Y, jitter)
+    s = form.forward(sgpr, X, Y, jitter, weights, scale, keep=False)
+    posterior = form.optimum(s)
+    form.total(s, sgpr, scale)
     return SVGP(
         sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean
     )
+
+
+class Form(NamedTuple):
+    """What the collapsed functions need from a kind of model.
+
+    checked : ``checked(sgpr, X, Y, jitter)``
+    forward : ``forward(sgpr, X, Y, jitter, weights, scale, keep)``, a state with its ``value``
+    gradient : ``gradient(state, sgpr, X, wrt, scale)``, on ranks this rank's share
+    optimum : ``optimum(state)``, the optimal posterior
+    sum : ``sum(sgpr, Y)``, the ``Packing`` of the first all-reduce
+    shares : whether the value of a state is this rank's share, not that of all rows
+    """
+
+    checked: Any
+    forward: Any
+    gradient: Any
+    optimum: Any
+    sum: Any
+    shares: bool
+
+    def total(self, s, sgpr, scale):
+        """Return the value of a state for all rows."""
+        value = check.result(s.value, sgpr)
+        return scale.all_reduce(value)[0] if self.shares else value
+
+
+FORMS: dict[type, Form] = {}  # by class of the model
+
+
+def _whitened(s):
+    mean = kernels.solve_triangular(s.R, s.c, transpose=True)
+    tril = kernels.cholesky_of_inverse(s.B)
+    if len(s.shape) == 1:
+        return Whitened(mean[:, 0].copy(), tril)
+    trils = np.repeat(tril[None], s.shape[0], axis=0)
+    return Whitened(np.ascontiguousarray(mean.T, like=mean), trils)
 
 
 class InPlace(NamedTuple):
@@ -280,7 +320,7 @@ class InPlace(NamedTuple):
     covariance: Any
 
 
-def gradient(s, sgpr, X, wrt, others=None, scale=ALL_ROWS):
+def gradient(s, sgpr, X, wrt, scale=ALL_ROWS, others=None):
     """Compute the gradient at rows X, restricted to ``wrt``. Consumes the ``State`` of ``forward``.
 
     others : InPlace of another bound with the same mean of q(u)
@@ -399,10 +439,9 @@ def checked_with(
     return sgpr, X, Y, jitter, np.ascontiguousarray(weights.reshape(-1), Y.dtype, like=Y)
 
 
-models.register(
-    SGPR,
-    instead=(
-        "predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its"
-        " bound: fs.collapsed_bound"
-    ),
+FORMS[SGPR] = Form(checked, forward, gradient, _whitened, reduce.of_collapsed, shares=False)
+ADVICE = (
+    "predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its"
+    " bound: fs.collapsed_bound"
 )
+models.register(SGPR, instead=ADVICE)

@@ -157,7 +157,7 @@ def tighter_bound_and_grad(
         X,
         tuple(name for name in wrt if name.partition(".")[0] == "covariance"),
     )
-    grad = gradient(s, given, X, wrt, others)
+    grad = gradient(s, given, X, wrt, others=others)
     return check.result(value, given), grad
 
 

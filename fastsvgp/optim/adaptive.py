@@ -1,4 +1,4 @@
-"""AdaGrad for gradients that can have only some rows: the cost of a step is that of the rows."""
+"""AdaGrad for gradients of some rows only: a step costs as much as these rows."""
 
 import math
 from dataclasses import dataclass
@@ -102,10 +102,8 @@ class AdaGrad(Fixing):
             )
             if bar.size:
                 lines, sums_of_lines = (a.reshape(-1, bar.shape[1]) for a in (whole, total))
-                positive, period = (
-                    kind == "positive",
-                    (whole.shape[-2] if kind in ("tril", "columns") else 0),
-                )
+                positive = kind == "positive"
+                period = whole.shape[-2] if kind in ("tril", "columns") else 0
                 sizes = {"step_size": size, "epsilon": self.epsilon}
                 kernels.adagrad_rows(
                     lines, sums_of_lines, rows, bar, **sizes, positive=positive, period=period

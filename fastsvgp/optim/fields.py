@@ -8,9 +8,7 @@ from ..errors import names_options
 from ..records import matches, record, static
 from ..records.typed import Moves, Names, Record, RecordT
 from .base import OncePerStructure, check_offered, initial_state
-from .first_order import adam
-from .flat import as_names, check_paths, free_paths
-from .schedules import plateau
+from .flat import check_paths, free_paths
 
 
 @record
@@ -123,65 +121,6 @@ def _in_order(model, groups):
     """Return the paths of several groups, each once, in the order of the model's leaves."""
     found = {path for group in groups for path in group}
     return tuple(path for path in free_paths(model) if path in found)
-
-
-@names_options
-def slow_inducing(
-    rest: Moves | None = None,
-    *,
-    after: int = 1000,
-    step_size: float = 1e-3,
-    beta1: float = 0.99,
-    factor: float = 0.95,
-    patience: int = 100,
-    fields: Names = "inducing",
-) -> ByField:
-    """Start the inducing inputs late and move them slowly; move all else by ``rest``.
-
-    The authors of R-SVGP recommend this schedule, because movement of the inducing inputs is the
-    main cause of drift in the inverse that R-SVGP keeps up to date.
-
-    Parameters
-    ----------
-    rest : Optimiser, optional
-        Optimiser of all other fields; default ``adam(5e-3)``.
-    after : int
-        Steps during which the inducing inputs are held fixed.
-    step_size, beta1 : float
-        Settings of the Adam for the inducing inputs.
-    factor, patience : float, int
-        Their step size is multiplied by ``factor`` when the smoothed objective has not improved for
-        ``patience`` steps.
-    fields : str or sequence of str
-        Paths of the inducing inputs; for a deep GP
-        ``["layers.0.inducing", "layers.1.inducing"]``.
-
-    Returns
-    -------
-    ByField
-
-    Notes
-    -----
-    Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.4 and
-    appendix S5.4.
-
-    Examples
-    --------
-    >>> trained, info = fs.fit(model, X, Y, steps=3, optimiser=fs.optim.slow_inducing(after=1),
-    ...     rng=0)
-    >>> info.steps
-    3
-    """
-    rest = adam(5e-3) if rest is None else rest
-    if check.scalar("step_size", step_size) <= 0:
-        raise ValueError(f"slow_inducing: `step_size` must be positive, got {step_size}")
-    own = adam(
-        plateau(step_size, factor, patience),
-        beta1=beta1,
-        transform=getattr(rest, "transform", "softplus"),
-    )
-    names = as_names(fields, "fields")
-    return by_field(rest, dict.fromkeys(names, own), after=dict.fromkeys(names, after))
 
 
 @names_options

@@ -141,11 +141,9 @@ def adam(
     >>> fs.elbo(moved, X, Y) > value
     True
     """
-    beta1, beta2, epsilon = (
-        fraction("adam", "beta1", beta1),
-        fraction("adam", "beta2", beta2),
-        check.scalar("epsilon", epsilon),
-    )
+    beta1 = fraction("adam", "beta1", beta1)
+    beta2 = fraction("adam", "beta2", beta2)
+    epsilon = check.scalar("epsilon", epsilon)
     if not epsilon > 0:
         raise ValueError(f"adam: `epsilon` must be positive, got {epsilon}")
     shared = _settings(step_size, step_sizes, fixed, transform)

@@ -107,7 +107,7 @@ class Layout:
     def unpack(self, vector, like, out=None):
         """Return the model at a vector; fixed leaves and settings come from the model ``like``.
 
-        ``out`` : a model on the device, of which all free leaves are arrays, to write to
+        ``out`` : a model on the device to write to; all its free leaves are arrays
         """
         if self._positive is not None or self._odds:
             vector = vector.copy()

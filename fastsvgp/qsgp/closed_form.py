@@ -33,7 +33,7 @@ class WeightsInfo(NamedTuple):
     iterations : int
         Number of iterations, or of blocks.
     residual : float
-        Last residual, relative to the first. By blocks: that of the last complete epoch.
+        Last residual, relative to the first. By blocks: after the last complete epoch.
     gains : list of float
         Rise of the bound in each iteration, in nats. By blocks: fall of the dual, which is an upper
         bound of what the optimal mean reaches.

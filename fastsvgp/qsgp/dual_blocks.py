@@ -66,8 +66,9 @@ class FeatureBlocks:
     exact = False  # whether the covariance of the rows is phi_r phi_r'
 
     def residual(self, X, y, dual, mean):
-        """Return y - phi mean - noise dual at some rows, in float64."""
-        out, _ = self.basis.products(X, Weights(mean.astype(X.dtype)[None]))
+        """Return y - phi mean - noise dual at some rows, in float64; ``dual`` is theirs."""
+        with blas_threads_for((X,)):
+            out, _ = self.basis.products(X, Weights(mean.astype(X.dtype)[None]))
         return y - out[0].astype(np.float64) - self.noise * dual
 
     def step(self, X, residual, products):
@@ -101,23 +102,10 @@ class FeatureBlocks:
         return total
 
 
-@dataclass(frozen=True)
-class CovarianceBlocks:
+class CovarianceBlocks(FeatureBlocks):
     """Blocks for phi = S = K, covariances with all data; the mean is a."""
 
-    basis: Any
-    noise: float
-
     exact = True
-
-    def residual(self, X, y, dual, mean):
-        """Return y - K dual - noise dual at some rows; ``dual`` is theirs, and ``mean`` all of it.
-
-        2 m b flops and m b covariances.
-        """
-        with blas_threads_for((X,)):
-            out, _ = self.basis.products(X, Weights(mean.astype(X.dtype)[None]))
-        return y - out[0].astype(np.float64) - self.noise * dual
 
     def step(self, X, residual, products):
         """Return the ``BlockStep`` from a residual. b^2 covariances, b^3 / 3 flops."""

@@ -171,18 +171,14 @@ class _FeaturesWithDenseS(_Features):
     """The same for a dense S (m, m)."""
 
     dense_precision = True
-    sampled_energy, sampled_precision = (
-        InducingBasis.sampled_energy,
-        InducingBasis.sampled_precision,
-    )
+    sampled_energy = InducingBasis.sampled_energy
+    sampled_precision = InducingBasis.sampled_precision
 
     def sampled_covariance(self, i, j):
         S_ij = self.precision[np.ix_(i.functions, j.functions)]
         check.finite("precision", S_ij)
-        to_i, to_j = (
-            kernels.matmul(j.weighted, S_ij, transpose_b=True),
-            kernels.matmul(i.weighted, S_ij),
-        )
+        to_i = kernels.matmul(j.weighted, S_ij, transpose_b=True)
+        to_j = kernels.matmul(i.weighted, S_ij)
         return _positive(self.precision[i.functions, i.functions]), to_i, to_j
 
 

@@ -42,11 +42,9 @@ class ChevronWeights:
 
     def check_size(self, m):
         """Raise ``ValueError`` unless the fields fit m basis functions."""
-        mean, columns, diagonal = (
-            np.shape(self.mean),
-            np.shape(self.columns),
-            np.shape(self.diagonal),
-        )
+        mean = np.shape(self.mean)
+        columns = np.shape(self.columns)
+        diagonal = np.shape(self.diagonal)
         k = columns[-1] if len(columns) == 2 else -1
         if mean != (m,) or not 0 <= k <= m or columns != (m, k) or diagonal != (m - k,):
             raise ValueError(

@@ -167,23 +167,4 @@ def _rows(keep, m):
             "prune: `keep` names no function, and a model needs one; relevance_vectors takes a"
             " larger threshold"
         )
-    if keep.ndim != 1 or keep.dtype.kind not in "iu":
-        came = f"{keep.dtype} {keep.shape}"
-        raise TypeError(
-            f"prune: `keep` must hold row numbers (r,), or be a mask ({m},) of truth values, got"
-            f" {came}"
-        )
-    least, most = int(keep.min()), int(keep.max())
-    if least < 0 or most >= m:
-        raise ValueError(
-            f"prune: `keep` names function {least if least < 0 else most}, and there are {m},"
-            " from 0"
-        )
-    rows = np.sort(keep.astype(np.int64))
-    twice = rows[1:][np.diff(rows) == 0]
-    if len(twice):
-        raise ValueError(
-            f"prune: `keep` names function {twice[0]} more than once; name each once, as"
-            " numpy.unique does"
-        )
-    return rows
+    return np.sort(check.row_numbers("keep", keep, m).astype(np.int64))

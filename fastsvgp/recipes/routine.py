@@ -12,10 +12,10 @@ from ..collapsed.orthogonal import OrthogonalSGPR
 from ..collapsed.sgpr import SGPR, optimal_svgp
 from ..errors import NotPositiveDefinite
 from ..likelihoods import Gaussian
-from ..optim.fields import slow_inducing
+from ..optim.fields import by_field
 from ..optim.first_order import adam
 from ..optim.flat import free_paths
-from ..optim.schedules import Schedule, log_linear
+from ..optim.schedules import Schedule, log_linear, plateau
 from ..posteriors import Relaxed
 from ..posteriors.placed import placed
 from ..qsgp.model import QSGP
@@ -67,9 +67,10 @@ def training(
         optimiser = adam(course.learning_rate, transform="log", step_sizes=rates)
     if method.kind is Relaxed:
         rest = min(REST[0], steps // REST[1])
-        optimiser = slow_inducing(
-            optimiser, after=rest, step_size=GENTLE * course.learning_rate, fields=inducing
-        )
+        size = plateau(GENTLE * course.learning_rate, factor=0.95, patience=100)
+        slow = adam(size, beta1=0.99, transform=getattr(optimiser, "transform", "softplus"))
+        named = dict.fromkeys(inducing, slow)
+        optimiser = by_field(optimiser, named, after=dict.fromkeys(inducing, rest))
     given |= {
         "steps": steps,
         "batch_size": course.batch_size,

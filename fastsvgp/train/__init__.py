@@ -4,118 +4,24 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Literal, TypeAlias, TypeVar, Unpack, overload
+from typing import Unpack
 
 from .. import check, files, models
-from ..bounds.svgp import SVGP
 from ..check import weights as weighing
-from ..collapsed.orthogonal import OrthogonalSGPR
-from ..collapsed.sgpr import SGPR
 from ..files import Path
-from ..latents.model import MultiGP
-from ..layers.layer import DeepGP
 from ..optim.flat import as_names
-from ..optim.inverse.updates import InverseUpdates
-from ..optim.schedules import Size, fraction
-from ..qsgp.model import QSGP
+from ..optim.schedules import fraction
 from ..records.persistence import as_json
-from ..records.typed import (
-    Group,
-    Moves,
-    Names,
-    Record,
-    RecordT,
-    Seed,
-)
+from ..records.typed import Group, Moves, Names, RecordT, Seed
 from ..runtime import devices, dispatch
 from . import by_time, data_digests, ranks
-from .arguments import Data, FitArguments, count, rows
+from .arguments import Data, KindArguments, Request, count, rows, rows_of_both
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .kinds import deep, qsgp, request, sgpr  # noqa: F401, for their registration
-from .kinds.svgp import SVGPOptions, minibatch_training as minibatch_training
+from .kinds import deep, qsgp, sgpr  # noqa: F401, for their registration
+from .kinds.svgp import minibatch_training as minibatch_training
 from .loop import LoopOptions
-
-Inverse: TypeAlias = InverseUpdates | Literal[False] | None
-SVGPT = TypeVar("SVGPT", bound=SVGP | MultiGP)
-DeepT = TypeVar("DeepT", bound=DeepGP)
-CollapsedT = TypeVar("CollapsedT", bound=SGPR | OrthogonalSGPR)
-QSGPT = TypeVar("QSGPT", bound=QSGP)
-
-
-@overload
-def fit(
-    model: SVGPT,
-    X: Data,
-    Y: Data,
-    *,
-    natural_step_size: Size | None = None,
-    inverse_updates: Inverse = None,
-    e_steps: int | None = None,
-    m_steps: int | None = None,
-    graph: Literal["auto"] | bool = "auto",
-    collapsed: bool = False,
-    probes: int | None = None,
-    sampled: int | None = None,
-    **shared: Unpack[FitArguments],
-) -> tuple[SVGPT, FitInfo]: ...
-
-
-@overload
-def fit(
-    model: DeepT,
-    X: Data,
-    Y: Data,
-    *,
-    natural_step_size: Size | None = None,
-    inverse_updates: Inverse = None,
-    e_steps: int | None = None,
-    m_steps: int | None = None,
-    num_samples: int | None = None,
-    **shared: Unpack[FitArguments],
-) -> tuple[DeepT, FitInfo]: ...
-
-
-@overload
-def fit(
-    model: CollapsedT, X: Data, Y: Data, **shared: Unpack[FitArguments]
-) -> tuple[CollapsedT, FitInfo]: ...
-
-
-@overload
-def fit(
-    model: QSGPT,
-    X: Data,
-    Y: Data,
-    *,
-    basis_size: int | None = None,
-    control: int | Record | None = None,
-    closed_form_every: int | None = None,
-    **shared: Unpack[FitArguments],
-) -> tuple[QSGPT, FitInfo]: ...
-
-
-@overload
-def fit(  # user-defined kinds
-    model: RecordT,
-    X: Data,
-    Y: Data,
-    *,
-    natural_step_size: Size | None = None,
-    inverse_updates: Inverse = None,
-    e_steps: int | None = None,
-    m_steps: int | None = None,
-    num_samples: int | None = None,
-    basis_size: int | None = None,
-    control: int | Record | None = None,
-    closed_form_every: int | None = None,
-    graph: Literal["auto"] | bool = "auto",
-    collapsed: bool = False,
-    probes: int | None = None,
-    sampled: int | None = None,
-    **shared: Unpack[FitArguments],
-) -> tuple[RecordT, FitInfo]: ...
 
 
 def fit(
@@ -143,7 +49,7 @@ def fit(
     resume: Path | None = None,
     note: object = None,
     group: Group | None = None,
-    **options: Any,
+    **options: Unpack[KindArguments],
 ) -> tuple[RecordT, FitInfo]:
     """Train a model by maximising its bound.
 
@@ -188,8 +94,8 @@ def fit(
     optimiser : Optimiser
         ``fs.adam(...)`` or ``fs.sgd(...)``. Default ``adam(0.01)``; for a QSGP ``adagrad(0.1)``.
         ``fs.optim.by_field(...)`` combines several, each for its own fields (the posterior of a
-        QSGP takes only ``adagrad``). ``fs.optim.slow_inducing(...)`` is that of R-SVGP's authors.
-        Your own must offer ``init``, ``step``, ``paths``, ``moving``, ``fixing``, ``fixed`` and
+        QSGP takes only ``adagrad``). Your own
+        must offer ``init``, ``step``, ``paths``, ``moving``, ``fixing``, ``fixed`` and
         ``step_size_at``, as ``fastsvgp.optim.base`` documents them.
     fixed : str or sequence of str
         Dotted paths of fields to hold fixed, in addition to those fixed in ``optimiser``; their
@@ -308,7 +214,8 @@ def fit(
         fixed=fixed, jitter=jitter, rng=rng, callback=callback, patience=patience,
         tolerance=tolerance, smoothing=smoothing, validate=validate, validate_every=validate_every,
         checkpoint=checkpoint, checkpoint_every=checkpoint_every, resume=resume, note=note,
-    ) | OF_KINDS | options  # fmt: skip
+        **options,
+    )  # fmt: skip
     if group is not None:
         if seconds is not None:
             raise ValueError("fit: `seconds` is for one process; with a `group` give `steps`")
@@ -321,55 +228,46 @@ def fit(
 def _fitted(model, X, Y, given, session=None, until=None):
     """Run ``fit`` in one process, or in the session of a group.
 
-    given : arguments by name, with the options of all kinds
+    given : arguments by name, with the options of the kind
     until : value of ``time.perf_counter`` at which to stop, or None
     """
     call = SimpleNamespace(**given)
-    X, Y = rows("X", X), rows("Y", Y)
-    if len(X) != len(Y) or len(X) == 0:
-        raise ValueError(
-            f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and"
-            f" {len(Y)}"
-        )
-    training, named, _ = models.serving("fit", model)
-    options = {name: value for name, value in given.items() if name not in SHARED}
-    options = _own_options(model, options)
-    weights = _weights(model, Y, call.weights, named)
-    for name, function in (("callback", call.callback), ("validate", call.validate)):
+    X, Y = rows_of_both("fit", X, Y)
+    training, *_ = models.serving("fit", model)
+    options, random = _own_options(model, given)
+    weights = _weights(model, Y, call.weights)
+    for name in ("callback", "validate"):
+        function = given[name]
         if function is not None and not callable(function):
             raise TypeError(f"fit: `{name}` must be a function, got {function!r:.80}")
     resume = None if call.resume is None else files.as_path("fit: `resume`", call.resume)
+    every = count("checkpoint_every", call.checkpoint_every)
     plan = LoopOptions(
         steps=count("steps", call.steps, 0),
+        checkpoints=Checkpoints(call.checkpoint, every, resume),
         callback=call.callback,
         patience=count("patience", call.patience),
         tolerance=check.scalar("tolerance", call.tolerance),
         smoothing=fraction("fit", "smoothing", call.smoothing),
         validate=call.validate,
         validate_every=count("validate_every", call.validate_every),
-        checkpoints=Checkpoints(
-            call.checkpoint, count("checkpoint_every", call.checkpoint_every), resume
-        ),
         group=session,
         until=until,
     )
     about = {"note": as_json("fit: `note`", call.note)}
     about |= _of_checkpoint(call, session, model, X, Y, weights)
-    fixed = None if call.fixed is None else as_names(call.fixed)
-    shared = {name: given[name] for name in request.SHARED} | {"weights": weights}
-    options = {name: value for name, value in (shared | options).items() if value is not None}
-    return training(model, X, Y, plan, about, resume, fixed, call.jitter, call.rng, **options).run()
+    request = Request(
+        model, X, Y, weights, call.epochs, call.batch_size, call.optimiser,
+        None if call.fixed is None else as_names(call.fixed), call.jitter, call.rng,
+        options, random, plan, about, resume,
+    )  # fmt: skip
+    return training(request).run()
 
 
-def _weights(model, Y, weights, named):
-    """Check weights, which the function that serves ``fit`` must have among its ``named`` ones."""
+def _weights(model, Y, weights):
+    """Check weights."""
     if weights is None:
         return None
-    if "weights" not in named:
-        raise TypeError(
-            f"fit: `weights` are given, and a {type(model).__name__} is trained without them;"
-            " leave them out"
-        )
     columns = check.num_columns(getattr(model, "likelihood", None))
     weights = weighing.shaped(whole("weights", rows("weights", weights)), Y, columns)
     weighing.check_values(weights)
@@ -390,27 +288,14 @@ def _of_checkpoint(call, session, model, X, Y, weights):
 
 
 SHARED = frozenset(inspect.signature(fit).parameters) - {"options"}
-# options of all built-in kinds, with their defaults
-OF_KINDS = {
-    field.name: field.default
-    for record in (SVGPOptions, deep.DeepGPOptions, qsgp.QSGPOptions)
-    for field in dataclasses.fields(record)
-}
 
 
-def _own_options(model, options):
-    """Select the options of this kind of model and its random quantities; refuse all others.
-
-    A function that serves a user-defined kind without a record of options, and takes ``**options``,
-    gets the options of every kind and must refuse them itself.
-    """
-    kind, (_, _, rest) = type(model), models.serving("fit", model)
-    own = {option.name for option in models.options(kind)}
-    if rest is not None:
-        own |= OF_KINDS.keys()
-        options = {
-            name: value
-            for name, value in options.items()
-            if not models.is_default(value, OF_KINDS.get(name))
-        }
-    return models.check_options("fit", kind, options, SHARED | own, "random")
+def _own_options(model, given):
+    """Return the record of the options of this kind of model, and numbers of random quantities."""
+    kind, given = type(model), {name: one for name, one in given.items() if name not in SHARED}
+    record = models.record_of(kind, "fit") or models.NoOptions
+    own = {field.name for field in dataclasses.fields(record)}
+    found = models.check_options("fit", kind, given, SHARED | own, "random")
+    found = {name: value for name, value in found.items() if value is not None}
+    random = {name: found.pop(name) for name in [*found] if name not in own}
+    return record(**found), random

@@ -1,12 +1,17 @@
-"""Arguments common to all kinds of training."""
+"""Arguments of ``fit``, and what the function that trains a kind of model gets of them."""
 
+import math
 import numbers
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypedDict
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 from .. import check
 from ..files import Path
-from ..records.typed import ArrayLike, Group, Moves, Names, Rows, Seed
+from ..optim.inverse.updates import InverseUpdates
+from ..optim.schedules import Size
+from ..records import replace
+from ..records.typed import ArrayLike, RandomCounts, Record, Rows, Seed
 from .info import StepInfo
 
 Data: TypeAlias = ArrayLike | Rows
@@ -16,29 +21,19 @@ Callback: TypeAlias = Callable[[int, float, StepInfo], object]
 MOST = 10**15
 
 
-class FitArguments(TypedDict, total=False):
-    """The arguments that ``fit`` has for all kinds of model."""
+class KindArguments(RandomCounts, total=False):
+    """Options of ``fit`` for one kind of model or another: the fields of the options records."""
 
-    weights: Data | None
-    steps: int | None
-    epochs: float | None
-    seconds: float | None
-    batch_size: int | None
-    optimiser: Moves | None
-    fixed: Names | None
-    jitter: float | None
-    rng: Seed
-    callback: Callback | None
-    patience: int | None
-    tolerance: float
-    smoothing: float
-    validate: Callable[[Any], float] | None
-    validate_every: int | None
-    checkpoint: Path | None
-    checkpoint_every: int | None
-    resume: Path | None
-    note: object
-    group: Group | None
+    natural_step_size: Size | None
+    inverse_updates: InverseUpdates | Literal[False] | None
+    e_steps: int | None
+    m_steps: int | None
+    num_samples: int | None
+    graph: Literal["auto"] | bool
+    collapsed: bool
+    basis_size: int | None
+    control: int | Record | None
+    closed_form_every: int | None
 
 
 def count(name, value, least=1):
@@ -64,3 +59,105 @@ def rows(name, data) -> Rows:
     if not data.shape:
         raise ValueError(f"`{name}` must have rows, got a single value")
     return data
+
+
+def rows_of_both(function, X, Y):
+    """Return X and Y, as ``rows`` does; refuse different numbers of them, and none."""
+    X, Y = rows("X", X), rows("Y", Y)
+    if len(X) != len(Y) or len(X) == 0:
+        raise ValueError(
+            f"{function}: `X` and `Y` must have the same number of rows, at least one, got"
+            f" {len(X)} and {len(Y)}"
+        )
+    return X, Y
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of ``fit``: the argument of the function that trains a kind of model.
+
+    Parameters
+    ----------
+    model, X, Y, weights, epochs, batch_size, optimiser, jitter, rng
+        As passed to ``fit``; ``weights`` are checked.
+    fixed : tuple of str, or None
+    options : record
+        Options of the kind of model, of the class that ``models.with_options`` gave the function.
+    random : dict of int
+        Numbers of draws of random quantities of a posterior, by name.
+    plan : LoopOptions
+        Options of the training loop; its ``steps`` and ``validate_every`` can be None.
+    about : dict
+        Fields of ``TrainingState``.
+    resume : path or None
+
+    Examples
+    --------
+    >>> def searching(request):
+    ...     request.refuse("a Projected is trained by line searches", "weights", "batch_size")
+    ...     return Recorder(..., request.plan)  # see ``Recorder``
+    """
+
+    model: Record
+    X: Rows
+    Y: Rows
+    weights: Any
+    epochs: float | None
+    batch_size: int | None
+    optimiser: Any
+    fixed: tuple[str, ...] | None
+    jitter: float | None
+    rng: Seed
+    options: Any
+    random: dict[str, Any]
+    plan: Any
+    about: dict[str, Any]
+    resume: Path | None
+
+    def refuse(self, trained, *names, more=()):
+        """Raise ``ValueError`` if arguments of these names, or random quantities, are given.
+
+        ``trained`` says how this kind is trained; ``more`` are names of given options.
+        """
+        values = vars(self.plan) | vars(self)
+        given = [name for name in names if values[name] is not None]
+        if given := [*given, *more, *self.random]:
+            listed = ", ".join(f"`{name}`" for name in given)
+            raise ValueError(f"fit: {trained}; {listed} would have no effect")
+
+    def planned(self, batches, per_round=1):
+        """Return the plan of a training whose steps take ``per_round`` of these batches each."""
+        every = self.plan.validate_every or -(-batches.per_epoch // per_round)
+        steps = self._total(batches.num_data / batches.size / per_round)
+        return replace(self.plan, steps=steps, validate_every=every)
+
+    def _total(self, per_epoch):
+        steps, epochs = self.plan.steps, self.epochs
+        if self.plan.until is not None and steps is None:
+            return MOST
+        if (steps is None) == (epochs is None):
+            came = "none" if steps is None else "both `steps` and `epochs`"
+            raise ValueError(
+                "fit: give the length of the training as one of `steps`, `epochs` and `seconds`,"
+                f" got {came}"
+            )
+        if steps is not None:
+            return steps
+        epochs = check.scalar("epochs", epochs)
+        if epochs < 0:
+            raise ValueError(f"fit: `epochs` must be zero or more, got {epochs:g}")
+        steps = epochs * per_epoch
+        if steps > MOST:
+            raise ValueError(
+                f"fit: `epochs` of {epochs:g} are {steps:.3g} steps; at most 10**15 can be counted"
+            )
+        return math.ceil(steps)
+
+
+def seed_of(rng):
+    """Return the seed given by ``rng``, or one drawn from it."""
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
+        if rng < 0:
+            raise ValueError(f"fit: the seed `rng` must be zero or more, got {rng}")
+        return int(rng)
+    return int(check.generator(rng).integers(2**63))

@@ -1,11 +1,14 @@
-"""Minibatches of data that can exceed the memory of the host or of a device."""
+"""Minibatches of data that can exceed the memory of the host or of a device, also of ranks."""
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from .. import check
 from ..check import weights as weighing
+from ..distributed.reduce import RowPartition, bounds
+from ..errors import BadEntry
 from ..runtime import devices
 from ..runtime.deferred_checks import on_device
 
@@ -24,22 +27,21 @@ class Batches:
     Weights (N,) or (N, P) are in memory. Rows without a positive weight are never drawn.
     """
 
-    group = None  # set if each rank of a group has a part of the rows: see ``rank_batches``
+    group = None  # set if each rank of a group has a part of the rows: see ``batches_of``
 
     def __init__(self, X, Y, size, seed, weights=None):
-        self._data, self.seed = (
-            {"X": X, "Y": Y} | ({} if weights is None else {"weights": weights}),
-            seed,
-        )
+        self._data, self.seed = {"X": X, "Y": Y}, seed
+        if weights is not None:
+            self._data["weights"] = weights
         # row numbers with a positive weight; None: all rows
         self._counting = None if weights is None else _counting(weights)
         self.num_data = len(X) if self._counting is None else len(self._counting)
         self.size = min(size, self.num_data)
         self._orders, self._all = {}, None
 
-    def reseeded(self, seed):
-        """Return the same data in the order of another seed."""
-        return Batches(self._data["X"], self._data["Y"], self.size, seed, self._data.get("weights"))
+    def reseed(self, seed):
+        """Take the order of another seed."""
+        self.seed, self._orders = seed, {}
 
     @property
     def on_device(self):
@@ -87,9 +89,7 @@ class Batches:
 
     def locate(self, error, step):
         """Replace the row of the batch in a ``BadEntry`` by the row of the data."""
-        if error.name in self._data:
-            rows = self.rows(step)
-            error.index = (int(rows[error.index[0]]), *error.index[1:])
+        locate_rows(error, self._data, self.rows(step))
 
     def _rows(self, step):
         """Return the row numbers of a batch, and whether an epoch ends within it.
@@ -127,11 +127,27 @@ def whole(name, data) -> np.ndarray:
     return check.as_array(name, data if on_device(data) else np.asanyarray(data))
 
 
+@contextlib.contextmanager
+def locating(locate, *where):
+    """Call ``locate(error, *where)`` on a ``BadEntry``, so that it names the row of the data."""
+    try:
+        yield
+    except BadEntry as error:
+        locate(error, *where)
+        raise
+
+
+def locate_rows(error, names, rows):
+    """Have a ``BadEntry`` about one of these names, which hold these rows, name the row of all."""
+    if error.name in names:
+        error.index = (int(rows[error.index[0]]), *error.index[1:])
+
+
 def locate_inputs(error, name, rows):
     """Rewrite a ``BadEntry`` about ``name``, which holds these rows of X, as one about X."""
+    locate_rows(error, (name,), rows)
     if error.name == name:
         error.args, error.name = ("X", *error.args[1:]), "X"
-        error.index = (int(rows[error.index[0]]), *error.index[1:])
 
 
 def read_rows(name, data, rows):
@@ -149,15 +165,11 @@ class OnDevice:
     """
 
     def __init__(self, batches, device_like):
-        self._batches, self._device_like, self.seed = batches, device_like, batches.seed
+        self._batches, self._device_like = batches, device_like
         self.num_data, self.size, self.per_epoch = batches.num_data, batches.size, batches.per_epoch
         self.group = batches.group
         self._reader = None if batches.on_device else ThreadPoolExecutor(1)
         self._step = self._ahead = self._cached = None
-
-    def reseeded(self, seed):
-        """Return the same data in the order of another seed."""
-        return OnDevice(self._batches.reseeded(seed), self._device_like)
 
     def at(self, step):
         """As ``Batches.at``, on the device."""
@@ -198,3 +210,109 @@ class OnDevice:
     def locate(self, error, step):
         """As ``Batches.locate``."""
         self._between_reads(self._batches.locate, error, step)
+
+
+def batches_of(session, X, Y, size, seed, weights):
+    """Make the batches of one process or, in a session, of this rank."""
+    if session is None:
+        return Batches(X, Y, size, seed, weights)
+    batches = (OwnBatches if session.own else PartOfBatches)(X, Y, size, seed, weights, session)
+    session.scale, session.partition = batches.scale, batches.partition
+    return batches
+
+
+def _check_shares(size, session):
+    if size < session.size:
+        raise ValueError(
+            f"fit: there are {session.size} ranks and {size} rows in a batch: each rank needs at"
+            " least one; use fewer ranks, or larger batches"
+        )
+
+
+class PartOfBatches(Batches):
+    """This rank's part of the batches of a single process; no other rows are read."""
+
+    def __init__(self, X, Y, size, seed, weights, session):
+        super().__init__(X, Y, size, seed, weights)
+        self.group = session
+        _check_shares(self.size, session)
+
+    @property
+    def scale(self):
+        """Factor of the data term."""
+        return self.num_data / self.size
+
+    @property
+    def partition(self):
+        """Rows of a batch that belong to this rank."""
+        return RowPartition(self.size, self._own(self.size))
+
+    def rows(self, step):
+        rows = super().rows(step)  # those of a part already, unless a batch is all rows
+        return rows if self.size < self.num_data else rows[self._own(self.num_data)]
+
+    def _own(self, count):
+        return slice(*bounds(count, self.group.rank, self.group.size))
+
+    def _rows(self, step):
+        rows, seam = super()._rows(step)
+        return rows[self._own(len(rows))], seam
+
+    def _whole(self):
+        if self._all is None:
+            if self._counting is None:
+                own = self._own(self.num_data)
+                self._all = tuple(whole(name, data[own]) for name, data in self._data.items())
+            else:
+                rows = self._counting[self._own(self.num_data)]
+                self._all = tuple(read_rows(name, data, rows) for name, data in self._data.items())
+        return self._all
+
+
+class OwnBatches:
+    """Batches of this rank's shard, which it shuffles by itself.
+
+    ``size`` and ``num_data`` are totals over all ranks.
+    """
+
+    def __init__(self, X, Y, size, seed, weights, session):
+        self.group, self.seed = session, seed
+        ends = np.cumsum([0, *session.counts])
+        self.num_data = int(ends[-1])
+        self.size = min(size, self.num_data)
+        _check_shares(self.size, session)
+        # of each rank's part of a batch
+        sizes = np.maximum(1, np.diff(self.size * ends // self.num_data))
+        self._shard = _Shard(X, Y, int(sizes[session.rank]), seed, weights, session.rank)
+        before = int(sizes[: session.rank].sum())
+        self.partition = RowPartition(
+            int(sizes.sum()), slice(before, before + self._shard.size), own=True
+        )
+        shard = self._shard
+        self.at, self.rows, self.inputs = shard.at, shard.rows, shard.inputs
+        self.locate, self.reseed = shard.locate, shard.reseed
+
+    @property
+    def scale(self):
+        """Factor of this rank's data term: rows of the shard over rows of its batch."""
+        return self._shard.num_data / self._shard.size
+
+    @property
+    def on_device(self):
+        return self._shard.on_device
+
+    @property
+    def per_epoch(self):
+        return -(-self.num_data // self.size)
+
+
+class _Shard(Batches):
+    """Rows of one rank, shuffled with a seed that depends on the rank."""
+
+    def __init__(self, X, Y, size, seed, weights, rank):
+        super().__init__(X, Y, size, seed, weights)
+        self._rank = rank
+
+    def _permutation(self, epoch):
+        key = [self.seed, 0, epoch, self._rank] if self._rank else [self.seed, 0, epoch]
+        return np.random.default_rng(key).permutation(self.num_data)

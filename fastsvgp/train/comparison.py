@@ -101,7 +101,7 @@ def _part(name, kind, value):
 
 
 def differences(then, now):
-    """List in words where the values of ``now`` differ from those of ``then``.
+    """List in words which values differ ``now`` from ``then``.
 
     Names in only one of them are not compared.
     """

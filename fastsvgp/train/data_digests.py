@@ -54,7 +54,7 @@ def _hash(array):
 
 
 def differences(then, now):
-    """List in words how the data of ``now`` differ from those of ``then``; empty if they agree."""
+    """List in words how the data differ ``now`` from ``then``; empty if they agree."""
     words = [f"there were `{name}` then, there are none now" for name in then if name not in now]
     for name, new in now.items():
         if name not in then:

@@ -5,12 +5,11 @@ bound is closer to the optimum over q(u) than that of a fixed q(u), and two or t
 takes dozens otherwise (Adam et al. 2021, section 3.1).
 """
 
-import dataclasses
 import logging
 import math
-from functools import partial
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +32,7 @@ from ..runtime.blas_scope import blas_threads_for
 from ..runtime.deferred_checks import on_device
 from ..runtime.edge import public_call
 from ..sites.models import SITES_OF
-from ..sites.site_svgp import SiteSVGP, bound_and_grad, checked
-from ..sites.vgp import VGP
+from ..sites.site_svgp import bound_and_grad, checked
 from . import comparison, data_digests
 from .arguments import Callback, rows as data_rows
 from .batches import whole
@@ -48,7 +46,7 @@ from .steps.base import Snapshot, Steps
 log = logging.getLogger("fastsvgp")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class EMInfo(FitInfo):
     """As ``FitInfo`` with rounds for steps: ``values`` are the bound after each M-step.
 
@@ -66,61 +64,7 @@ class EMInfo(FitInfo):
     m_evaluations: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-@dataclasses.dataclass(frozen=True)
-class EMSiteOptions:
-    """Options of ``em`` for a ``SiteSVGP`` or ``VGP``.
-
-    Parameters
-    ----------
-    batch_size : int, optional
-        Rows per batch of the E-steps. An E-step passes over the data in random batches, each of
-        which updates its own sites; ``e_limit`` counts these epochs. An epoch that lowers the bound
-        is undone and repeated with half the step size. Default: all rows at once.
-    """
-
-    batch_size: int | None = None
-
-
-class EMArguments(TypedDict, total=False):
-    """Arguments of ``em`` for all kinds of model."""
-
-    rounds: int
-    e_limit: int
-    e_tolerance: float
-    m_iterations: int
-    step_size: float
-    optimiser: Moves | None
-    fixed: Names
-    tolerance: float
-    jitter: float | None
-    rng: Seed
-    callback: Callback | None
-    checkpoint: Path | None
-    resume: Path | None
-
-
-SitesT = TypeVar("SitesT", bound=SiteSVGP | VGP)
-
-
-@overload
-def em(
-    model: SitesT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    batch_size: int | None = None,
-    **shared: Unpack[EMArguments],
-) -> tuple[SitesT, EMInfo]: ...
-
-
-@overload
-def em(
-    model: RecordT, X: ArrayLike, Y: ArrayLike, **shared: Unpack[EMArguments]
-) -> tuple[RecordT, EMInfo]: ...
-
-
 @public_call(SVGP, checks=False, blas_threads=False)
-@models.with_options(models.NoOptions)
 def em(
     model: RecordT,
     X: ArrayLike,
@@ -139,7 +83,7 @@ def em(
     callback: Callback | None = None,
     checkpoint: Path | None = None,
     resume: Path | None = None,
-    **options: Any,
+    batch_size: int | None = None,
 ) -> tuple[RecordT, EMInfo]:
     """Train by EM on all data.
 
@@ -178,10 +122,11 @@ def em(
         Called after each round, as in ``fit``. Return True to stop training.
     checkpoint, resume : path, optional
         As in ``fit``.
-    **options
-        Options of one kind of model: ``batch_size`` for a ``SiteSVGP`` or ``VGP``, documented in
-        the record ``EMSiteOptions`` of the reference; ``fs.extending.models.options(fs.sites.VGP,
-        "em")`` lists them.
+    batch_size : int, optional
+        Rows per batch of the E-steps, for a ``SiteSVGP`` or ``VGP``. An E-step passes over the data
+        in random batches, each of which updates its own sites; ``e_limit`` counts these epochs. An
+        epoch that lowers the bound is undone and repeated with half the step size. Default: all
+        rows at once.
 
     Returns
     -------
@@ -202,7 +147,11 @@ def em(
     True
     """
     X, Y = whole("X", data_rows("X", X)), whole("Y", data_rows("Y", Y))
-    batch_size = EMSiteOptions(**options).batch_size
+    if batch_size is not None and type(model) not in SITES_OF:
+        raise TypeError(
+            "em: `batch_size` is for a SiteSVGP or VGP, whose sites move batch by batch; a"
+            f" {type(model).__name__} has none, so leave it out"
+        )
     batch_size = None if batch_size is None else check.whole("batch_size", batch_size)
     rounds, tolerance = check.whole("rounds", rounds, 0), _tolerance("tolerance", tolerance)
     course = {
@@ -226,23 +175,23 @@ def em(
     digests = {} if unsaved else {"data": data_digests.of(X=X, Y=Y)}
     fixed = as_names(fixed)
     moved = [path for path in free_paths(model, fixed) if not matches(path, paths_of_q(model))]
-    settings = comparison.settings(total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng))
     none, size = Rounds(np.zeros(0), np.zeros(0), np.zeros(0)), batch_size or len(X)
-    of_data = {"seed": int(rng), "num_data": len(X), "batch_size": size, **digests}
-    state = started(TrainingState(model, natural=none, settings=settings, **of_data), resume)
+    settings = comparison.settings(
+        total=rounds, num_data=len(X), batch_size=size, moved=moved, jitter=jitter, rng=int(rng),
+        **course,
+    )  # fmt: skip
+    fresh = TrainingState(model, natural=none, settings=settings, seed=int(rng), **digests)
+    state = started(fresh, resume)
     state = replace(state, model=cast_model(state.model, dtype))
-    checkpoints = Checkpoints(checkpoint, None, resume)
-    plan = LoopOptions(rounds, callback, None, 0.0, 0.0, None, None, checkpoints)
+    plan = LoopOptions(rounds, Checkpoints(checkpoint, None, resume), callback)
     course |= {"fixed": fixed, "tolerance": tolerance, "batch_size": batch_size}
     steps = EMSteps(state, X, Y, check.jitter_amount(jitter, dtype), course)
     found, info = Recorder(state, steps, plan).run()
     return found, _info(info, steps.rounds)
 
 
-for kind in SITES_OF:
-    unwrapped = em.__wrapped__  # type: ignore[attr-defined]
-    serves = models.with_options(EMSiteOptions)(partial(unwrapped))
-    models.register(kind, em=serves)
+for kind in (MultiGP, *SITES_OF):
+    models.share(kind, SVGP, "em")
 
 
 def _dtype(model, X, Y):
@@ -257,9 +206,6 @@ def _dtype(model, X, Y):
                 " factor: use Whitened or Marginal in every layer"
             )
     return dtype
-
-
-models.share(MultiGP, SVGP, "em")
 
 
 def _tolerance(name, value):

@@ -1,5 +1,6 @@
 """The training loop: values, validation, checkpoints, callbacks and stopping."""
 
+import logging
 import math
 import time
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from ..records import replace
 from ..runtime.signals import stop_after_step
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .jitter_retries import say_how_many
+
+log = logging.getLogger("fastsvgp")
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,13 @@ class LoopOptions:
     """Options of the training loop: arguments of ``fit`` with the same names."""
 
     steps: int
-    callback: Any
-    patience: int | None
-    tolerance: float
-    smoothing: float
-    validate: Any
-    validate_every: int | None
     checkpoints: Checkpoints
+    callback: Any = None
+    patience: int | None = None
+    tolerance: float = 0.0
+    smoothing: float = 0.0
+    validate: Any = None
+    validate_every: int | None = None
     group: Any = None  # a ``Session``
     until: float | None = None  # of ``time.perf_counter``
 
@@ -50,11 +52,10 @@ class Recorder:
 
     Examples
     --------
-    >>> def searching(model, X, Y, plan, about, resume, fixed, jitter, rng, **others):
-    ...     fresh = fs.optim.TrainingState(model, num_data=len(X), batch_size=len(X), **about)
-    ...     state = started(fresh, resume)
+    >>> def searching(request):
+    ...     state = started(fs.optim.TrainingState(request.model, **request.about), request.resume)
     ...     # Searches: a Steps, as on the page on kinds of model
-    ...     return Recorder(state, Searches(state, X, Y), plan)
+    ...     return Recorder(state, Searches(state, request.X, request.Y), request.plan)
     """
 
     # All that has been recorded is one attribute, which is replaced in one assignment. After an
@@ -95,7 +96,9 @@ class Recorder:
         return model, info_of(end, reason, more)
 
     def _say_retries(self, end):
-        say_how_many(end.retries - self._start_retries, end.step - self._start_step)
+        retried, steps = end.retries - self._start_retries, end.step - self._start_step
+        if retried > 1:
+            log.warning("%d of %d steps needed more jitter than requested", retried, steps)
 
     def _train(self):
         """Take steps until the training ends; return the reason."""
@@ -109,9 +112,7 @@ class Recorder:
             return str(end)
         except KeyboardInterrupt:
             return "interrupted"
-        except (
-            BaseException
-        ) as error:  # that of sys.exit() in a callback or in another's handler of a signal too
+        except BaseException as error:  # also sys.exit() in a callback or a handler of a signal
             # a state that led to NaN must not replace an earlier checkpoint; any other state may
             if not isinstance(error, Diverged) and self._state.step > self._start_step:
                 self._save_after(error)
@@ -130,12 +131,8 @@ class Recorder:
         if plan.checkpoints.due(state.step):
             self._save()
         if plan.callback is not None:
-            info = StepInfo(
-                self._steps.snapshot.seen(),
-                trend.smoothed,
-                time.perf_counter() - self._started,
-                **step_info,
-            )
+            seconds = time.perf_counter() - self._started
+            info = StepInfo(self._steps.snapshot.seen(), trend.smoothed, seconds, **step_info)
             if plan.callback(state.step, value, info):
                 raise StopTraining("callback")
         self._check_stop()
@@ -163,10 +160,8 @@ class Recorder:
         score = float(plan.validate(snapshot.seen()))
         if math.isnan(score):
             raise ValueError(f"fit: `validate` returned NaN at step {state.step}")
-        trend, scores = (
-            state.validation.observe(score, 0.0, plan.tolerance),
-            np.vstack([_scores(state), [state.step, score]]),
-        )
+        trend = state.validation.observe(score, 0.0, plan.tolerance)
+        scores = np.vstack([_scores(state), [state.step, score]])
         best = snapshot.model() if trend.waited == 0 else state.best
         self._recorded = replace(state, validation=trend, best=best, scores=scores), snapshot
 
@@ -187,17 +182,13 @@ class Recorder:
     def _whole_state(self):
         """The state as a checkpoint holds it."""
         state, snapshot = self._recorded
-        values, seconds = (
-            np.array(self._values[: state.step], np.float64),
-            time.perf_counter() - self._started,
-        )
         return replace(
             state,
             model=snapshot.seen(),
             **snapshot.fields(),
-            values=values,
+            values=np.array(self._values[: state.step], np.float64),
             scores=_scores(state),
-            seconds=seconds,
+            seconds=time.perf_counter() - self._started,
         )
 
 

@@ -14,7 +14,6 @@ and of its successor.
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +24,14 @@ from ..bounds.shared_pass import FixedPriorPass
 from ..bounds.svgp import SVGP
 from ..check import weights as weighing
 from ..check.scale import DataScale
-from ..errors import BadEntry
 from ..latents.model import MultiGP, checked
 from ..latents.turns import factored
-from ..optim.natural.backtracking import NaturalStepInfo, backtrack, check_value, non_decreasing
-from ..optim.natural.rows import row_numbers
+from ..optim.natural.backtracking import (
+    NaturalStepInfo,
+    backtrack,
+    check_value,
+    non_decreasing,
+)
 from ..optim.natural.sites import SiteWalk
 from ..optim.natural.step import natural_step, stepped
 from ..posteriors.base import PriorFactor
@@ -42,8 +44,8 @@ from ..runtime import tuning
 from ..runtime.edge import public_call, run
 from ..sites.models import SITES_OF
 from ..sites.site_pass import finite_sums
-from .arguments import rows as data_rows
-from .batches import read_rows, whole
+from .arguments import rows_of_both
+from .batches import locate_rows, locating, read_rows, whole
 
 WALKING = GaussianFactor, DualTying  # posteriors whose steps can share a factor
 GROW = 1.5  # factor by which a halved step size grows again
@@ -72,19 +74,21 @@ def natural_steps(
     ----------
     model : SVGP, MultiGP, SiteSVGP or VGP
         An SVGP with a ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posterior.
+        In a ``MultiGP`` all latent functions move in each step.
     X : (N, D) array
     Y : (N,) or (N, P) array
         All data. With ``rows`` also ``numpy.memmap`` or any container indexed by a sorted array of
         row numbers.
     rows : iterable of arrays of int, optional
         Row numbers of each step: arrays of any length, no row twice in one. It is converted to a
-        list. Default: all rows, ``steps`` times.
+        list. Default: all rows, ``steps`` times. Of a ``SiteSVGP`` or ``VGP`` the sites of these
+        rows move.
     steps : int
         Number of steps, without ``rows``.
     step_size : float
         Step size in (0, 1].
     num_data : float, optional
-        As in ``elbo``; default N.
+        As in ``elbo``; default N. Not for a ``SiteSVGP`` or ``VGP``.
     jitter, rng
         As in ``elbo``; the random points are the same at every step.
     monotone : bool
@@ -119,92 +123,20 @@ def natural_steps(
     >>> fs.elbo(stepped, X, Y) > fs.elbo(sites, X, Y)
     True
     """
-    steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
-    check.parts(model)
-    given: Any = model
-    if not isinstance(given.posterior, WALKING):
-        kind = type(given.posterior).__name__
-        raise TypeError(
-            f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it"
-            " has one"
-        )
-    batches = _batches(rows, steps)
+    size = _size(step_size, rows, tolerance)
+    batches = _batches(rows, check.whole("steps", steps, 0))
+    monotone = check.flag("monotone", monotone)
 
     def walked(model, X, Y):
-        walk = _WalkOfRows(model, X, Y, rng, num_data, jitter)
-        infos = _go(walk, batches, step_size, monotone, tolerance)
-        return walk.end(), infos
-
-    return run(walked, model, X, Y)
-
-
-def natural_steps_of_sites(
-    model,
-    X,
-    Y,
-    *,
-    rows=None,
-    steps=1,
-    step_size=0.3,
-    jitter=None,
-    rng=None,
-    monotone=False,
-    tolerance=None,
-):
-    """Take natural steps of a ``SiteSVGP`` or a ``VGP``.
-
-    X and Y are all data; ``rows`` are those whose sites a step updates. Monotone steps update all
-    sites. ``SiteSVGP``: 2 M^2 N flops once, and then 4 M^2 B + M^3 per step; Lam of all data is
-    cached up to 512 MiB. ``VGP``: 4/3 N^3 flops per step.
-    """
-    steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
-    batches = _batches(rows, steps)
-
-    def walked(model, X, Y):
-        walk = SiteWalk("natural_steps", model, X, Y, jitter, rng)
-        infos = _go(walk, batches, step_size, monotone, tolerance)
+        walk = WALKS[type(model)](model, X, Y, rng, num_data, jitter)
+        infos = _go(walk.step, batches, size, monotone, tolerance)
         return walk.model, infos
 
     return run(walked, model, X, Y)
 
 
-for kind in SITES_OF:
-    models.register(kind, natural_steps=natural_steps_of_sites)
-
-
-def natural_steps_of_latents(
-    model,
-    X,
-    Y,
-    *,
-    rows=None,
-    steps=1,
-    step_size=0.3,
-    num_data=None,
-    jitter=None,
-    rng=None,
-    monotone=False,
-    tolerance=None,
-):
-    """Take natural steps of a ``MultiGP``, all latent functions in each, as ``natural_step`` does.
-
-    The steps share one factor of Kuu for each layer.
-    """
-    steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
-    batches = _batches(rows, steps)
-
-    def walked(model, X, Y):
-        walk = _WalkOfLatents(model, X, Y, rng, num_data, jitter)
-        infos = _go(walk, batches, step_size, monotone, tolerance)
-        return walk.model, infos
-
-    return run(walked, model, X, Y)
-
-
-models.register(MultiGP, natural_steps=natural_steps_of_latents)
-
-
-def _checked(rows, steps, step_size, monotone, tolerance):
+def _size(step_size, rows, tolerance):
+    """Check the step size, and whether a tolerance is possible; return the size."""
     size = check.scalar("step_size", step_size)
     if not 0 < size <= 1:
         raise ValueError(f"natural_steps: `step_size` must be above 0 and at most 1, got {size:g}")
@@ -213,7 +145,7 @@ def _checked(rows, steps, step_size, monotone, tolerance):
             "natural_steps: `tolerance` must be zero or more, and without `rows`, got"
             f" {tolerance!r}"
         )
-    return check.whole("steps", steps, 0), size, check.flag("monotone", monotone)
+    return size
 
 
 def _batches(rows, steps):
@@ -232,11 +164,11 @@ def _batches(rows, steps):
     return list(rows)
 
 
-def _go(walk, batches, largest, monotone, tolerance):
+def _go(step, batches, largest, monotone, tolerance):
     """Take the steps; return their infos."""
     infos, size = [], largest
     for batch in batches:
-        infos.append(walk.step(batch, size, monotone))
+        infos.append(step(batch, size, monotone))
         size = min(largest, GROW * infos[-1].step_size) if monotone else largest
         if (
             tolerance is not None
@@ -248,7 +180,7 @@ def _go(walk, batches, largest, monotone, tolerance):
 
 
 class Walk:
-    """The state between steps, each of which has its own batch.
+    """The state between steps; each step has its own batch.
 
     X and Y, of at least one row, determine the dtype.
     """
@@ -287,7 +219,8 @@ class Walk:
         )
         return NaturalStepInfo(value, taken, taken < size, negative)
 
-    def end(self):
+    @property
+    def model(self):
         kind = type(self._model.posterior)
         return replace(
             self._model,
@@ -299,43 +232,40 @@ class _Data:
     """Rows of X and Y, of data that can be on disk."""
 
     def __init__(self, X, Y):
-        self.X, self.Y = (data_rows(name, data) for name, data in (("X", X), ("Y", Y)))
-        if len(self.X) != len(self.Y) or len(self.X) == 0:
-            raise ValueError(
-                "`X` and `Y` must have the same number of rows, at least one, got"
-                f" {len(self.X)} and {len(self.Y)}"
-            )
+        self.X, self.Y = rows_of_both("natural_steps", X, Y)
 
     def __len__(self):
         return len(self.X)
 
-    def first(self):
-        """Return one row, which determines the dtype."""
-        return self._read(np.arange(1))
-
-    def _read(self, rows):
+    def at(self, rows):
         return read_rows("X", self.X, rows), read_rows("Y", self.Y, rows)
 
     def call(self, function, rows):
         """Call ``function(X, Y)`` with these rows, or with all for None."""
         if rows is None:
             return function(whole("X", self.X), whole("Y", self.Y))
-        rows = np.sort(row_numbers("rows", rows, len(self)))
-        try:
-            return function(*self._read(rows))
-        except BadEntry as error:
-            if error.name in ("X", "Y"):
-                error.index = (int(rows[error.index[0]]), *error.index[1:])
-            raise
+        rows = np.sort(check.row_numbers("rows", rows, len(self)))
+        with locating(locate_rows, ("X", "Y"), rows):
+            return function(*self.at(rows))
+
+
+FIRST = np.arange(1)  # one row determines the dtype
 
 
 class _WalkOfRows(Walk):
-    """Steps on rows of given data."""
+    """Steps of an SVGP on rows of given data."""
 
     def __init__(self, model, X, Y, rng, num_data, jitter):
+        check.parts(model)
+        if not isinstance(model.posterior, WALKING):
+            kind = type(model.posterior).__name__
+            raise TypeError(
+                f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it"
+                " has one"
+            )
         self._data, self._cached = _Data(X, Y), []
         num_data = len(self._data) if num_data is None else num_data
-        super().__init__(model, *self._data.first(), rng, num_data, jitter)
+        super().__init__(model, *self._data.at(FIRST), rng, num_data, jitter)
 
     def step(self, rows, size, monotone):
         cached = self._cached if rows is None else None
@@ -344,45 +274,57 @@ class _WalkOfRows(Walk):
 
 
 class _WalkOfLatents:
-    """Steps of a ``MultiGP`` on rows of given data."""
+    """Steps of a ``MultiGP`` on rows of given data, with one factor of Kuu for each layer."""
 
     def __init__(self, model, X, Y, rng, num_data, jitter):
         self.model, self._data = model, _Data(X, Y)
         self._scale = DataScale(len(self._data) if num_data is None else num_data)
-        given, *_, dtype = checked(model, *self._data.first())
+        given, *_, dtype = checked(model, *self._data.at(FIRST))
         each = factored(given, check.jitter_amount(jitter, dtype))
         self._options = {"weights": None, "rng": rng, "jitter": jitter, "each": each}
 
     def step(self, rows, size, monotone):
-        take = partial(self._take, step_size=size, monotone=monotone)
+        def take(X, Y):
+            options = {"step_size": size, "monotone": monotone} | self._options
+            return stepped(self.model, X, Y, self._scale, **options)
+
         self.model, info, *_ = self._data.call(take, rows)
         return info
 
-    def _take(self, X, Y, **step):
-        return stepped(self.model, X, Y, self._scale, **step, **self._options)
+
+class _WalkOfSites(SiteWalk):
+    """Steps of a ``SiteSVGP`` or a ``VGP``, on all data: ``rows`` are those whose sites move.
+
+    ``SiteSVGP``: 2 M^2 N flops once, and then 4 M^2 B + M^3 per step; Lam of all data is cached up
+    to 512 MiB. ``VGP``: 4/3 N^3 flops per step.
+    """
+
+    def __init__(self, model, X, Y, rng, num_data, jitter):
+        if num_data is not None:
+            raise ValueError(
+                "natural_steps: X and Y are all data of a model with sites; leave out `num_data`"
+            )
+        super().__init__("natural_steps", model, X, Y, jitter, rng)
 
 
-class _WalkOfCalls:
-    """Steps by ``natural_step``, of any model and posterior that it serves, on all rows."""
-
-    def __init__(self, model, X, Y, options):
-        self.model, self._data, self._options = model, (X, Y), options
-
-    def step(self, _, size, monotone):
-        self.model, info = natural_step(
-            self.model, *self._data, step_size=size, monotone=monotone, **self._options
-        )
-        return info
+WALKS = {SVGP: _WalkOfRows, MultiGP: _WalkOfLatents} | dict.fromkeys(SITES_OF, _WalkOfSites)
+for kind in WALKS.keys() - {SVGP}:
+    models.share(kind, SVGP, "natural_steps")
 
 
 def to_optimum(model, X, Y, *, steps, tolerance, **options):
     """Take monotone natural steps until the bound rises by less than ``tolerance``.
 
-    They are at most ``steps``; ``options`` are those of ``natural_step``.
+    At most ``steps`` of them; ``options`` are the options of ``natural_step``.
     """
-    walk = _WalkOfCalls(model, X, Y, options)
-    _go(walk, [None] * steps, 1.0, True, tolerance)
-    return walk.model
+
+    def step(_, size, monotone):
+        nonlocal model
+        model, info = natural_step(model, X, Y, step_size=size, monotone=monotone, **options)
+        return info
+
+    _go(step, [None] * steps, 1.0, True, tolerance)
+    return model
 
 
 @public_call()
@@ -396,4 +338,4 @@ def steps_on(model, batches, *, step_size, num_data, rng, jitter, located):
     infos = [
         located(partial(walk.take, size=step_size), i, *batch) for i, batch in enumerate(batches)
     ]
-    return walk.end(), infos
+    return walk.model, infos

@@ -1,13 +1,13 @@
 """Optimal weights with Gaussian noise, by conjugate gradients or by blocks of data."""
 
+import logging
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from .. import check, files
-from ..errors import BadEntry
 from ..files import Path
 from ..qsgp import model as qsgp
 from ..qsgp.closed_form import (
@@ -19,35 +19,26 @@ from ..qsgp.closed_form import (
 )
 from ..qsgp.dual_blocks import blocks_of
 from ..qsgp.model import QSGP
-from ..records import replace
-from ..records.typed import RecordT, Seed
+from ..records import leaf, record, replace, static
+from ..records.typed import Array, RecordT, Seed, Vector
 from ..runtime import devices, tuning
+from ..runtime.deferred_checks import confirmed
 from ..runtime.edge import public_call, run
 from . import comparison, data_digests
-from .arguments import Data, count, given_seed, rows as data_rows
-from .batches import OnDevice, locate_inputs
+from .arguments import Data, count, given_seed, rows_of_both, seed_of
+from .batches import Batches, locate_inputs, locating
 from .checkpoints import Checkpoints
-from .kinds.request import seed_of
+from .kinds.qsgp import cast_to_first
 from .loop import LoopOptions, Recorder
-from .state import TrainingState, cast_model, started
-from .steps.blocks import Blocks, BlockSteps, DualState
+from .state import TrainingState, begun
+from .steps import Snapshot, Steps
 
+log = logging.getLogger("fastsvgp")
 METHODS = "conjugate_gradients", "blocks"
 ITERATIONS, EPOCHS = 100, 10
 SHARE = 8  # functions per row of a block by default, within the limits of ``tuning``
 FEW = 2  # phi_r phi_r' is taken from the start with at most this number of functions per row
-
-
-@dataclass(frozen=True)
-class BlockOptions:
-    """Arguments of ``optimal_weights`` that only blocks have."""
-
-    block: int | None
-    epochs: int | None
-    rng: Any
-    checkpoint: Any
-    checkpoint_every: int | None
-    resume: Any
+ROUNDINGS = 10  # residual, in roundings of the dtype, with which the steps end in any case
 
 
 @public_call(QSGP, checks=False, blas_threads=False)
@@ -153,11 +144,14 @@ def optimal_weights(
     if callback is not None and not callable(callback):
         raise TypeError(f"optimal_weights: `callback` must be a function, got {callback!r:.200}")
     tolerance = check.scalar("tolerance", tolerance)
-    options = BlockOptions(block, epochs, rng, checkpoint, checkpoint_every, resume)
+    of_blocks = {
+        "block": block, "epochs": epochs, "rng": rng, "checkpoint": checkpoint,
+        "checkpoint_every": checkpoint_every, "resume": resume,
+    }  # fmt: skip
     if method == "blocks":
         _refuse(method, {"iterations": iterations})
-        return _by_blocks(model, X, Y, options, tolerance, jitter, callback)
-    _refuse(method, vars(options))
+        return _by_blocks(model, X, Y, tolerance, jitter, callback, **of_blocks)
+    _refuse(method, of_blocks)
     steps = ITERATIONS if iterations is None else check.whole("iterations", iterations, 0)
     settings = {"iterations": steps, "tolerance": tolerance, "jitter": jitter}
     return run(by_conjugate_gradients, model, X, Y, callback=callback, **settings)
@@ -172,48 +166,31 @@ def _refuse(method, others):
         )
 
 
-def _by_blocks(model, X, Y, options, tolerance, jitter, callback):
-    X, Y = data_rows("X", X), data_rows("Y", Y)
-    if len(X) != len(Y) or len(X) == 0:
-        raise ValueError(
-            "optimal_weights: `X` and `Y` must have the same number of rows, at least one, got"
-            f" {len(X)} and {len(Y)}"
-        )
+def _by_blocks(
+    model, X, Y, tolerance, jitter, callback, *,
+    block, epochs, rng, checkpoint, checkpoint_every, resume,
+):  # fmt: skip
+    X, Y = rows_of_both("optimal_weights", X, Y)
     qsgp.checked_parts(model)
     system = blocks_of(model.basis, noise_of("optimal_weights", model))
-    batches = Blocks(X, Y, _block(options.block, model.basis, len(X)), seed_of(options.rng))
-    epochs = EPOCHS if options.epochs is None else check.whole("epochs", options.epochs, 0)
+    batches = Blocks(X, Y, _block(block, model.basis, len(X)), seed_of(rng))
+    epochs = EPOCHS if epochs is None else check.whole("epochs", epochs, 0)
     total = epochs * batches.per_epoch
-    resume = options.resume
     resume = None if resume is None else files.as_path("optimal_weights: `resume`", resume)
-    kept = options.checkpoint is not None or resume is not None
+    kept = checkpoint is not None or resume is not None
     about = {"data": data_digests.of(X=X, Y=Y)} if kept else {}
-    about["settings"] = comparison.settings(
-        total=total, block=batches.size, rng=given_seed(options.rng)
-    )
-    state = started(_fresh(model, system, batches, about), resume)
-    home = devices.home_of(model)
-    batches = batches.reseeded(state.seed)
-    batches = batches if home is None else OnDevice(batches, home)
-    state = _cast(state, batches)
+    about["settings"] = comparison.settings(total=total, block=batches.size, rng=given_seed(rng))
+    state, batches = begun(_fresh(model, system, batches, about), resume, batches)
+    state, dtype = cast_to_first(state, batches)
+    state = replace(state, natural=_placed(state.natural, state.model.posterior.mean))
     system = blocks_of(state.model.basis, float(noise_of("optimal_weights", state.model)))
-    runs, dtype = _runs(len(X)), state.model.posterior.mean.dtype
+    runs = _runs(len(X))
     if system.exact:
         _check_functions_at_rows(state.model.basis, batches, runs, dtype)
     steps = BlockSteps(state, batches, system, tolerance)
-    plan = LoopOptions(
-        steps=total,
-        callback=callback and (lambda step, value, seen: callback(seen.model, steps.info())),
-        patience=None,
-        tolerance=0.0,
-        smoothing=0.0,
-        validate=None,
-        validate_every=None,
-        checkpoints=Checkpoints(
-            options.checkpoint, count("checkpoint_every", options.checkpoint_every), resume
-        ),
-    )
-    found, _ = Recorder(state, steps, plan).run()
+    checkpoints = Checkpoints(checkpoint, count("checkpoint_every", checkpoint_every), resume)
+    shown = callback and (lambda step, value, seen: callback(seen.model, steps.info()))
+    found, _ = Recorder(state, steps, LoopOptions(total, checkpoints, shown)).run()
     check.result(float(np.abs(found.posterior.mean).sum()), found)
     inputs = (_inputs(batches, one, dtype) for one in runs)
     return diagonal_from(found, inputs, 1.0, jitter), steps.info()
@@ -241,21 +218,14 @@ def _fresh(model, system, batches, about):
         products=not system.exact and m <= FEW * batches.size,
     )
     start = with_mean(model, np.zeros(m, like=home))
-    return TrainingState(start, natural=dual, seed=batches.seed, num_data=N, **about)
+    return TrainingState(start, natural=dual, seed=batches.seed, **about)
 
 
-def _cast(state, batches):
-    """Check the first block; return the state with its model in the dtype of the bound."""
-    try:
-        checked, _, _, dtype = qsgp.checked_data(state.model, *batches.at(state.step))
-    except BadEntry as error:
-        batches.locate(error, state.step)
-        raise
-    dual = state.natural
+def _placed(dual, home):
+    """Return a ``DualState`` on the device of the model."""
     arrays = {name: getattr(dual, name) for name in ("dual", "mean", "kept_dual", "kept_mean")}
-    home = checked.posterior.mean
-    placed = {name: devices.like(a, home) for name, a in arrays.items() if a is not None}
-    return replace(state, model=cast_model(checked, dtype), natural=replace(dual, **placed))
+    arrays = {name: devices.like(a, home) for name, a in arrays.items() if a is not None}
+    return replace(dual, **arrays)
 
 
 def _runs(N):
@@ -266,11 +236,8 @@ def _runs(N):
 
 def _inputs(batches, rows, dtype):
     """Return rows of X, checked."""
-    try:
+    with locating(locate_inputs, "X", rows):
         return check.inputs("X", batches.inputs(rows)).astype(dtype, copy=False)
-    except BadEntry as error:
-        locate_inputs(error, "X", rows)
-        raise
 
 
 def _check_functions_at_rows(basis, batches, runs, dtype):
@@ -283,3 +250,151 @@ def _check_functions_at_rows(basis, batches, runs, dtype):
         'optimal_weights: method="blocks" needs `basis.inducing` to be X, row by row, but there are'
         f" {what}"
     )
+
+
+class Blocks(Batches):
+    """Batches that divide each epoch evenly, so that an epoch has each row once."""
+
+    def _rows(self, step):
+        epoch, at = divmod(step, self.per_epoch)
+        edges = np.arange(self.per_epoch + 1) * self.num_data // self.per_epoch
+        return np.sort(self._order(epoch)[edges[at] : edges[at + 1]]), False
+
+
+@record
+class DualState:
+    """State of the blocks: dual variables, the mean in float64, and the residuals.
+
+    Parameters
+    ----------
+    dual : (N,)
+    mean : (m,), optional
+        None if the dual variables are the mean.
+    kept_dual, kept_mean : optional
+        Both at the end of the last epoch, while it can still be undone.
+    squares, targets : float
+        Squared residuals of the blocks of this epoch so far, as they were when their turn came, and
+        squared targets, of the first epoch.
+    residuals : (epochs,)
+        Their norms, relative to that of the targets.
+    products : bool
+        Whether blocks take phi_r phi_r'.
+    discarded : int
+        The epoch, from 1, that was undone; 0 for none.
+    """
+
+    dual: Array = leaf()
+    mean: Array | None = leaf(default=None)
+    kept_dual: Array | None = leaf(default=None)
+    kept_mean: Array | None = leaf(default=None)
+    squares: float = leaf(default=0.0)
+    targets: float = leaf(default=0.0)
+    residuals: Vector | None = leaf(default=None)
+    products: bool = static(default=False)
+    discarded: int = static(default=0)
+
+
+class BlockSteps(Steps):
+    """Steps from ``state``, a ``TrainingState`` with a ``DualState`` as its ``natural``.
+
+    A step never writes to the arrays of the last one.
+    """
+
+    unit = "block"
+
+    def __init__(self, state, batches, system, tolerance):
+        self._given, self._batches, self._system = state.model, batches, system
+        self._dtype, self._step = state.model.posterior.mean.dtype, state.step
+        self._tolerance = max(tolerance, ROUNDINGS * float(np.finfo(self._dtype).eps))
+        self._gains = [] if state.values is None else [float(gain) for gain in state.values]
+        self._move_to(state.natural)
+
+    def _move_to(self, now):
+        self._now, given = now, self._given
+        mean = now.dual if now.mean is None else now.mean
+        self.snapshot = Snapshot(lambda: with_mean(given, mean), lambda: {"natural": now})
+
+    def info(self):
+        """Return the ``WeightsInfo`` of the steps so far."""
+        now = self._now
+        residuals = tuple(float(one) for one in now.residuals)
+        residual = residuals[-1] if residuals else 1.0
+        return WeightsInfo(
+            len(self._gains), residual, self._gains, residuals, now.products, now.discarded or None
+        )
+
+    def run(self, count, record):
+        for _ in range(count):
+            if self._step % self._batches.per_epoch == 0 and self._converged():
+                return
+            size = self._take()
+            epoch = self._step / self._batches.per_epoch
+            entries = {"step_size": size, "natural_step_size": None, "jitter": 0.0, "epoch": epoch}
+            record(self._gains[-1], False, **entries)
+
+    def _converged(self):
+        found = self._now.residuals
+        return bool(len(found)) and found[-1] <= self._tolerance
+
+    def _take(self):
+        """Solve for one block; return the size of its step."""
+        now, at = self._now, self._step % self._batches.per_epoch
+        data, rows = self._batches.at(self._step), self._batches.rows(self._step)
+        rows = devices.like(rows, now.dual)
+        with locating(self._batches.locate, self._step):
+            step, squares, targets = confirmed(self._solved, (rows, *data), {})
+        if not math.isfinite(step.gain):
+            what = f"optimal_weights: block {self._step + 1} moved the dual by {step.gain} nats"
+            raise check.diverged(what, self._given)
+        kept = {}
+        if at == 0 and not (now.products or self._system.exact):
+            kept = {"kept_dual": now.dual, "kept_mean": now.mean}
+        dual = now.dual.copy()
+        dual[rows] += step.dual
+        now = replace(
+            now,
+            **kept,
+            dual=dual,
+            mean=None if step.mean is None else now.mean + step.mean,
+            squares=now.squares + squares,
+            targets=now.targets + (targets if self._step == at else 0.0),
+        )
+        self._gains.append(step.gain)
+        self._step += 1
+        self._move_to(self._after_epoch(now) if at == self._batches.per_epoch - 1 else now)
+        return step.size
+
+    def _solved(self, rows, X, Y):
+        """Return the ``BlockStep`` of some rows, their squared residual, and squared targets."""
+        now = self._now
+        _, X, Y, _ = qsgp.checked_data(self._given, X, Y)
+        mean = now.dual if now.mean is None else now.mean
+        residual = self._system.residual(X, Y.astype(np.float64), now.dual[rows], mean)
+        step = self._system.step(X, residual, now.products)
+        return step, _sum_of_squares(residual), _sum_of_squares(Y)
+
+    def _after_epoch(self, now):
+        """Return the state after an epoch; undo it if its residual has risen."""
+        found = _relative(now.squares, now.targets)
+        before = now.residuals[-1] if len(now.residuals) else 1.0
+        done = replace(now, residuals=np.append(now.residuals, found), squares=0.0)
+        none = {"kept_dual": None, "kept_mean": None}
+        if now.kept_dual is None or found < before or found <= self._tolerance:
+            return replace(done, **none)
+        back = {"dual": now.kept_dual, "mean": now.kept_mean, "residuals": now.residuals}
+        epoch = self._step // self._batches.per_epoch
+        log.warning(
+            "optimal_weights: the residual rose to %.3g of its start in epoch %d, which is undone;"
+            " from now on blocks take the products of their features, which is slower",
+            found,
+            epoch,
+        )
+        return replace(done, **none, **back, products=True, discarded=epoch)
+
+
+def _relative(squares, targets):
+    return math.sqrt(squares / targets) if targets else 0.0
+
+
+def _sum_of_squares(values):
+    return float(np.square(values, dtype=np.float64).sum())

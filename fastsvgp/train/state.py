@@ -5,13 +5,15 @@ import logging
 import numpy as np
 
 from .. import check
+from ..check import weights as weighing
 from ..errors import DataFileError
-from ..optim.moving_average import Trend
+from ..optim.schedules import Trend
 from ..records import is_record, leaf, leaves, record, replace, static, tree_map
 from ..records.persistence import load_with_extra
 from ..records.typed import Array, Record, Vector
 from ..runtime import devices
 from . import comparison, data_digests
+from .batches import OnDevice
 
 log = logging.getLogger("fastsvgp")
 MOVED = "model", "optimiser", "best", "control"  # what goes to the device of a model
@@ -44,14 +46,14 @@ class TrainingState:
         The objective at each step.
     scores : (k, 2), optional
         Step and score of each validation.
-    step, seed, retries, num_data, batch_size, basis_size, e_steps, m_steps, num_samples : int
-        Settings and counts of the training.
+    step, seed, retries : int
+        Steps taken, seed, and steps that needed more jitter.
     seconds : float
         Time of training.
     data : dict, optional
         Digests of X and Y.
     settings : dict, optional
-        Settings of the optimiser, the jitter and others, by dotted names; ``resume`` compares them.
+        Sizes, optimiser, jitter and others, by dotted names; ``resume`` compares them.
     note : optional
         Note of the caller.
     kernels : str, optional
@@ -82,16 +84,9 @@ class TrainingState:
     seed: int = static(default=0)
     seconds: float = static(default=0.0)
     retries: int = static(default=0)
-    num_data: int = static(default=0)
-    batch_size: int = static(default=0)
-    basis_size: int = static(default=0)  # functions per step
-    e_steps: int = static(default=1)  # per step of ``fit``
-    m_steps: int = static(default=1)
-    num_samples: int = static(default=0)  # draws of the hidden layers of a deep GP
     data: dict[str, object] | None = static(default=None)  # digests of X and Y, and of weights
-    settings: dict[str, object] | None = static(
-        default=None
-    )  # as ``comparison.settings`` returns them
+    # as ``comparison.settings`` returns them
+    settings: dict[str, object] | None = static(default=None)
     note: object = static(default=None)  # the caller's
     kernels: str = static(default="")  # what computed it; "" if it is not known
 
@@ -108,7 +103,7 @@ class OtherTraining(ValueError):
 
 
 def started(fresh, resume):
-    """Return the state to begin a training with: a fresh one, or that of a checkpoint.
+    """Return the state to begin a training with: a fresh one, or the state in a checkpoint.
 
     Parameters
     ----------
@@ -143,6 +138,29 @@ def started(fresh, resume):
     )
 
 
+def begun(fresh, resume, batches):
+    """Return the state to begin with, and the batches in its order, on the device of its model."""
+    state, device_like = started(fresh, resume), devices.home_of(fresh.model)
+    batches.reseed(state.seed)
+    return state, batches if device_like is None else OnDevice(batches, device_like)
+
+
+def settled(state, jitter, checked, X, Y, weights=None):
+    """Return ``(state, jitter, dtype)`` in the dtype of the bound, which a first batch determines.
+
+    checked : ``checked(model, X, Y)`` refuses invalid data; the last item of its result is the
+        dtype
+    """
+    model, columns = state.model, check.num_columns(getattr(state.model, "likelihood", None))
+    if weights is None:
+        dtype = checked(model, X, Y)[-1]
+    else:  # targets of weight 0 are not read
+        through = weighing.through(lambda X, Y: checked(model, X, Y), X, Y, weights, columns)
+        dtype = through[0][-1]
+    state = replace(state, model=cast_model(model, dtype))
+    return state, check.jitter_amount(jitter, dtype), dtype
+
+
 def cast_model(model, dtype):
     """Cast a model to the dtype of the bound, and to the layout of a loaded checkpoint."""
 
@@ -174,14 +192,6 @@ def read(path, fresh):
             f"{path} holds a {type(state).__name__}, not a checkpoint; start from it with"
             " fit(load(path), ...)"
         )
-    for name in ("num_data", "batch_size", "basis_size", "e_steps", "m_steps", "num_samples"):
-        saved, now = getattr(state, name), getattr(fresh, name)
-        if saved != now:
-            said = (
-                f"`resume`: {path} was made with {name} {saved}, here it is {now}; resume with the"
-                " same, and data"
-            )
-            raise OtherTraining(said, [f"{name} {saved} then, {now} now"])
     if others := data_digests.differences(state.data or {}, fresh.data or {}):
         raise OtherTraining(
             f"`resume`: {path} was made with other data: {'; '.join(others)}. Resume with the same"
@@ -218,9 +228,8 @@ def read(path, fresh):
             " those, or leave `resume` out and start from its model, fs.load(path).model",
             others,
         )
-    if _shape(state.optimiser) != _shape(fresh.optimiser) or type(state.natural) is not type(
-        fresh.natural
-    ):
+    kinds = [(type(one.optimiser), type(one.natural)) for one in (state, fresh)]
+    if kinds[0] != kinds[1]:
         other = "another optimiser, schedule or choice of fixed fields"
         raise OtherTraining(f"`resume`: {path} was made with {other}; give the same again", [other])
     return replace(
@@ -252,14 +261,3 @@ def _dtype(model):
         if getattr(value, "dtype", np.dtype(int)).kind == "f"
     }
     return np.result_type(*found) if found else np.dtype(float)
-
-
-def _shape(tree):
-    """Return the types and array shapes in an optimiser state, which ``resume`` compares."""
-    if isinstance(tree, tuple):
-        return tuple(map(_shape, tree))
-    if is_record(tree):
-        return type(tree), *(
-            _shape(getattr(tree, name)) for name, kind in tree._record_fields if kind != "static"
-        )
-    return None if tree is None else np.shape(tree)

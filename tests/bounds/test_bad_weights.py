@@ -112,7 +112,7 @@ def test_functions_without_weights_refuse_them(rng):
     with pytest.raises(TypeError, match="bound has no option `weights` for QSGP"):
         fs.qsgp.bound(qsgp, X, Y[:, 0], weights=w)
     with pytest.raises(
-        TypeError, match="fit: `weights` are given, and a QSGP is trained without them"
+        ValueError, match="a QSGP is trained on samples of its basis; `weights` would have"
     ):
         fs.fit(qsgp, X, Y[:, 0], weights=w, steps=1)
     sites = fs.sites.VGP(

@@ -197,12 +197,12 @@ def test_removed_functions_do_not_change_the_bound(rng):
     (np.zeros(5, bool), ValueError, "`keep` names no function"),
     (np.ones(4, bool), ValueError,
      r"`keep` is a mask of shape \(4,\), but there are 5 functions: use \(5,\)"),
-    ([0, 5], ValueError, "`keep` names function 5, and there are 5, from 0"),
-    ([-1, 2], ValueError, "`keep` names function -1"),
-    ([1, 3, 1], ValueError, "`keep` names function 1 more than once"),
-    ([1.0, 2.0], TypeError, "`keep` must hold row numbers"),
-    ([[0, 1]], TypeError, "`keep` must hold row numbers"),
-    (2, TypeError, "`keep` must hold row numbers"),
+    ([0, 5], ValueError, "`keep` must hold row numbers, 0 to 4, "),
+    ([-1, 2], ValueError, "`keep` must hold row numbers"),
+    ([1, 3, 1], ValueError, "`keep` has row 1 more than once"),
+    ([1.0, 2.0], ValueError, "`keep` must hold row numbers"),
+    ([[0, 1]], ValueError, "`keep` must hold row numbers"),
+    (2, ValueError, "`keep` must hold row numbers"),
     (None, TypeError, "`keep` must hold real numbers"),
 ])  # fmt: skip
 def test_bad_rows(rng, keep, error, said):

@@ -280,7 +280,7 @@ def test_bad_input(rng):
         (
             lambda: fs.natural_step(model, X, Y, rows=[1, 1]),
             ValueError,
-            "`rows` has row 1 more than once in a step",
+            "`rows` has row 1 more than once",
         ),
         (
             lambda: fs.natural_step(model, X, Y, rows=[30]),

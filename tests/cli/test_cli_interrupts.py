@@ -15,7 +15,8 @@ from support.interruptions import after_step
 
 import fastsvgp as fs
 from fastsvgp.cli import main
-from fastsvgp.train.steps import lbfgs, minibatch
+from fastsvgp.train.kinds import sgpr as lbfgs
+from fastsvgp.train.steps import minibatch
 
 pytestmark = pytest.mark.usefixtures("unplotted")
 

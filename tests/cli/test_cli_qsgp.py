@@ -11,7 +11,7 @@ from support.interruptions import at_call
 import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.settings import qsgp
-from fastsvgp.train.steps import qsgp as sampled
+from fastsvgp.train.kinds import qsgp as sampled
 
 FEW = [
     "--method",

@@ -10,7 +10,7 @@ from support.device_models import Copies, assert_same, errors, moved
 from support.weight_problems import BASES, basis_of, weights
 
 import fastsvgp as fs
-from fastsvgp.train.steps import qsgp
+from fastsvgp.train.kinds import qsgp
 
 M, N, SIZE = 16, 21, 5
 f8 = np.float64

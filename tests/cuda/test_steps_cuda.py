@@ -7,7 +7,7 @@ from support.device_models import B, Copies, D, M, assert_same, f8, model_of_row
 from support.posterior_problems import JITTER
 
 import fastsvgp as fs
-from fastsvgp.train.steps import lbfgs
+from fastsvgp.train.kinds import sgpr as lbfgs
 
 CHOOSERS = {
     "kmeans": lambda X, covariance: fs.inducing.kmeans(X, M, 3),

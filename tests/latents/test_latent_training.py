@@ -20,7 +20,11 @@ OPTIMISERS = {
     "by field": fs.optim.by_field(
         fs.adam(0.02), {"mixing": fs.sgd(1e-3), "latents.0.covariance": fs.adam(0.05)}
     ),
-    "gentle": fs.optim.slow_inducing(fs.adam(0.02), after=2, fields=["latents.1.inducing"]),
+    "late": fs.optim.by_field(
+        fs.adam(0.02),
+        {"latents.1.inducing": fs.adam(fs.optim.schedules.plateau(1e-3), beta1=0.99)},
+        after={"latents.1.inducing": 2},
+    ),
     "plateau": fs.adam(fs.optim.schedules.plateau(0.05, patience=2, smoothing=0.5)),
 }
 NAMES = "lmc", "icm", "noise", "dispersed", "classes", "pairs"

@@ -287,7 +287,7 @@ def bad(rng):
             "which Linear does not take",
         ),
         (
-            lambda: fs.optim.slow_inducing().paths(model),
+            lambda: fs.optim.by_field(fs.adam(), {"inducing": fs.adam()}).paths(model),
             ValueError,
             "`fields` names 'inducing', which is no field",
         ),

@@ -228,22 +228,3 @@ def test_bad_arguments_of_by_field_are_rejected():
         TypeError, match=r"`init` of the optimiser Half must return a record .*got \{'count': 0\}"
     ):
         by_field(fs.adam(), {"place": Half(0.1)}).init(start())
-
-
-def test_gentle_inducing_has_the_settings_of_the_paper(rng):
-    M = 3
-    posterior = fs.posteriors.Relaxed(np.zeros(M), np.full(M, 0.1), np.eye(M))
-    model = fs.SVGP(fs.RBF(1.0, 1.0), rng.standard_normal((M, 2)), posterior, fs.Gaussian(0.1))
-    optimiser = fs.optim.slow_inducing()
-    state = optimiser.init(model)
-    assert "inducing" not in optimiser.moving(model, state) and "inducing" in optimiser.paths(model)
-    own, rest = optimiser.parts
-    assert (own.names, own.after, own.optimiser.beta1, own.optimiser.beta2) == (
-        ("inducing",),
-        1000,
-        0.99,
-        0.999,
-    )
-    assert optimiser.step_size_at(state) == 5e-3 and rest.optimiser.beta1 == 0.9
-    assert own.optimiser.step_size == plateau(1e-3, 0.95, 100)
-    assert fs.optim.slow_inducing(fs.sgd(0.1), after=0).step_size_at(state) == 0.1

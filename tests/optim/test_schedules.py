@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsvgp.optim import schedules
-from fastsvgp.optim.moving_average import Trend
+from fastsvgp.optim.schedules import Trend
 from fastsvgp.records.persistence import load, save
 
 
@@ -15,8 +15,8 @@ def sizes(schedule, counts):
     return [schedule.size(count, state) for count in counts]
 
 
-def test_constant_schedule_keeps_its_size():
-    assert sizes(schedules.constant(0.3), (0, 5, 10**6)) == [0.3] * 3
+def test_a_number_keeps_its_size():
+    assert sizes(schedules.as_schedule(0.3), (0, 5, 10**6)) == [0.3] * 3
 
 
 def test_log_linear_schedule_ends_at_its_last_step():
@@ -100,7 +100,6 @@ def test_numbers_and_functions_become_schedules():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: schedules.constant(0), "`value` must be positive and finite, got 0"),
         (lambda: schedules.log_linear(0, 1, 5), "`start` must be positive"),
         (
             lambda: schedules.log_linear(1, 1, 0.5),
@@ -128,12 +127,10 @@ def test_bad_arguments_of_schedules_are_rejected(make, message):
 @pytest.mark.parametrize(
     "make, name",
     [
-        (lambda: schedules.constant("0.1"), "value"),
         (lambda: schedules.log_linear("1e-4", 1, 5), "start"),
         (lambda: schedules.exponential(1, "0.5"), "rate"),
         (lambda: schedules.exponential(1, 0.5, smallest="0"), "smallest"),
         (lambda: schedules.plateau(1, smoothing="0.9"), "smoothing"),
-        (lambda: schedules.constant(True), "value"),
         (lambda: schedules.as_schedule(True), "step_size"),
         (lambda: schedules.as_schedule("0.1"), "step_size"),
     ],

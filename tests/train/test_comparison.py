@@ -253,10 +253,6 @@ def test_inverse_updates_and_random_quantities_are_compared(tmp_path, rng):
 
 SAME = {
     "the defaults by name": ({}, {"optimiser": fs.adam(0.01), "jitter": 1e-6, "smoothing": 0.98}),
-    "a constant schedule": (
-        {"natural_step_size": 0.1},
-        {"natural_step_size": fs.optim.schedules.constant(0.1)},
-    ),
     "fixed in another place": (
         {"fixed": "inducing"},
         {"optimiser": fs.adam(fixed=("inducing", "inducing"))},

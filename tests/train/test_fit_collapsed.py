@@ -122,12 +122,12 @@ def test_a_line_search_that_fails_begins_again(rng, monkeypatch):
     s, Xs, ys = start(X, y, "student-t")
     statuses, counts = [2, 2, 0], []
 
-    def minimise(self, count, record, real=fs.train.steps.lbfgs.CollapsedSteps._minimise):
+    def minimise(self, count, record, real=fs.train.kinds.sgpr.CollapsedSteps._minimise):
         real(self, min(count, 2), record)
         counts.append(count)
         return statuses[len(counts) - 1]
 
-    monkeypatch.setattr(fs.train.steps.profiled.ProfiledSteps, "_minimise", minimise)
+    monkeypatch.setattr(fs.train.kinds.profiled.ProfiledSteps, "_minimise", minimise)
     _, info = fs.fit(s.model, Xs, ys, steps=20, collapsed=True, rng=0)
     assert counts == [20, 18, 16]
     assert info.steps == 6

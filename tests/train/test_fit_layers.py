@@ -10,7 +10,8 @@ from fastsvgp.means import LinearMean
 from fastsvgp.posteriors import AbsorbedDualSites, LikelihoodForm, Relaxed, at_prior
 from fastsvgp.records import leaves
 from fastsvgp.train.batches import Batches
-from fastsvgp.train.steps import deep, minibatch
+from fastsvgp.train.kinds import deep
+from fastsvgp.train.steps import minibatch
 
 M = 4
 N = 40
@@ -46,6 +47,7 @@ def sites(rng):
 
 # --- resuming -------------------------------------------------------------------------------------
 
+INDUCING = "layers.0.inducing", "layers.1.inducing"
 RUNS = {
     "adam": (problem, {}),
     "natural": (problem, {"natural_step_size": fs.optim.schedules.log_linear(0.01, 0.2, 5)}),
@@ -60,8 +62,10 @@ RUNS = {
     "inverses": (
         lambda rng: problem(rng, Relaxed),
         {
-            "optimiser": fs.optim.slow_inducing(
-                fs.adam(0.02), after=2, fields=["layers.0.inducing", "layers.1.inducing"]
+            "optimiser": fs.optim.by_field(
+                fs.adam(0.02),
+                dict.fromkeys(INDUCING, fs.adam(fs.optim.schedules.plateau(1e-3), beta1=0.99)),
+                after=dict.fromkeys(INDUCING, 2),
             ),
             "validate": lambda m: -float(m.likelihood.variance),
             "validate_every": 2,
@@ -94,7 +98,7 @@ def test_what_a_checkpoint_was_made_with(tmp_path, rng):
     model, X, Y = problem(rng)
     path, options = tmp_path / "c.npz", {"batch_size": 16, "rng": 0}
     fs.fit(model, X, Y, steps=1, checkpoint=path, **options)
-    with pytest.raises(ValueError, match="num_samples 2, here it is 4"):
+    with pytest.raises(ValueError, match="`num_samples` 2 then, 4 now"):
         fs.fit(model, X, Y, steps=2, resume=path, num_samples=4, **options)
     with pytest.raises(
         ValueError,

@@ -9,7 +9,7 @@ from support.weight_problems import basis_of, weights
 
 import fastsvgp as fs
 from fastsvgp.records import leaves
-from fastsvgp.train.steps import qsgp
+from fastsvgp.train.kinds import qsgp
 
 N, M = 60, 40
 
@@ -356,8 +356,10 @@ def test_options_of_other_kinds_and_changed_settings_are_refused(rng, tmp_path):
         fs.fit(model, X, bad, epochs=1, batch_size=7, basis_size=10)
     path = tmp_path / "state.npz"
     fs.fit(model, X, Y, steps=2, basis_size=10, control=5, checkpoint=path)
-    for options, said in (({"basis_size": 12, "control": 5}, "basis_size 10, here it is 12"),
-                          ({"basis_size": 10, "control": 6}, "another `control`")):  # fmt: skip
+    for options, said in (
+        ({"basis_size": 12, "control": 5}, "`basis_size` 10 then, 12 now"),
+        ({"basis_size": 10, "control": 6}, "`control` 5 then, 6 now"),
+    ):
         with pytest.raises(ValueError, match=said):
             fs.fit(model, X, Y, steps=4, resume=path, **options)
     svgp = fs.SVGP(

@@ -9,8 +9,7 @@ import pytest
 from support.fit_problems import assert_same, failing, problem
 
 import fastsvgp as fs
-from fastsvgp.train import jitter_retries as jitters
-from fastsvgp.train.steps import minibatch
+from fastsvgp.train.steps import MoreJitter, minibatch
 
 
 def test_a_full_disk_does_not_end_the_training(tmp_path, rng, monkeypatch, caplog):
@@ -102,7 +101,7 @@ def test_from_no_jitter_to_the_default():
             raise fs.NotPositiveDefinite((), 0, jitter, 1, np.float64)
         return "done"
 
-    assert jitters.MoreJitter(0.0, np.dtype(np.float64))(compute, 1)[0] == "done"
+    assert MoreJitter(0.0, np.dtype(np.float64))(compute, 1)[0] == "done"
     np.testing.assert_allclose(seen, [0, 1e-6, 1e-5, 1e-4])
 
 

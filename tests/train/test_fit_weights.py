@@ -113,9 +113,7 @@ def test_batches_bring_the_weights_of_their_rows(size, make):
     rows = np.arange(30)
     counting = rows[rows % 3 > 0]
     batches = make(
-        Batches(
-            OnDisk(rows[:, None].astype(float)), OnDisk(10.0 * rows), size, 5, rows % 3
-        ).reseeded(3)
+        Batches(OnDisk(rows[:, None].astype(float)), OnDisk(10.0 * rows), size, 3, rows % 3)
     )
     assert batches.num_data == len(counting) and batches.size == min(size, len(counting))
     seen = np.concatenate(list(batch_rows(batches, 2 * len(counting))))

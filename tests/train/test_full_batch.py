@@ -13,7 +13,7 @@ from support.fit_problems import (
 )
 
 import fastsvgp as fs
-from fastsvgp.train.steps import lbfgs
+from fastsvgp.train.kinds import sgpr as lbfgs
 
 
 def problem(rng, dtype=np.float64):

@@ -130,12 +130,12 @@ def test_bad_input(rng):
         (
             {"rows": [[0, 3, 0]]},
             ValueError,
-            "`rows` has row 0 more than once in a step; give each once",
+            "`rows` has row 0 more than once; give each once",
         ),
         (
             {"rows": [[0, N]]},
             ValueError,
-            f"`rows` must hold row numbers, 0 to {N - 1}, in an array for each step",
+            f"`rows` must hold row numbers, 0 to {N - 1}, in an array",
         ),
         ({"rows": [[-1]]}, ValueError, "`rows` must hold row numbers"),
         ({"rows": [[]]}, ValueError, "`rows` must hold row numbers"),

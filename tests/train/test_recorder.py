@@ -72,16 +72,7 @@ def recorder(
 ):
     state = TrainingState(Tally(np.zeros(3))) if start is None else start
     checkpoints = Checkpoints(path, every, resume)
-    plan = LoopOptions(
-        steps=9,
-        callback=None,
-        patience=None,
-        tolerance=0.0,
-        smoothing=0.0,
-        validate=None,
-        validate_every=2,
-        checkpoints=checkpoints,
-    )
+    plan = LoopOptions(steps=9, validate_every=2, checkpoints=checkpoints)
     steps = InPlace(state, limit, during)
     return Recorder(state, steps, replace(plan, **changes)), steps
 
@@ -183,10 +174,13 @@ class Registered(Tally):
 
 
 def test_fit_trains_a_kind_that_registers_steps(tmp_path, monkeypatch):
-    def training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, epochs, **others):
-        assert fixed == ("count",) and epochs == 2 and not others
-        state = started(TrainingState(model, natural=Tally(model.count[:1]), **about), resume)
-        return Recorder(state, InPlace(state), replace(plan, steps=int(epochs) * 3))
+    def training(request):
+        model, steps = request.model, int(request.epochs) * 3
+        assert request.fixed == ("count",) and request.epochs == 2
+        request.refuse("a tally counts", "batch_size", "optimiser", "weights")
+        fresh = TrainingState(model, natural=Tally(model.count[:1]), **request.about)
+        state = started(fresh, request.resume)
+        return Recorder(state, InPlace(state), replace(request.plan, steps=steps))
 
     monkeypatch.setattr(models, "_IMPLEMENTATIONS", dict(models._IMPLEMENTATIONS))
     models.register(Registered, fit=training)
@@ -204,3 +198,5 @@ def test_fit_trains_a_kind_that_registers_steps(tmp_path, monkeypatch):
     model, info = fs.fit(Registered(np.zeros(2)), *data, resume=path, note="on", **options)
     np.testing.assert_array_equal(model.count, [6, 6])
     assert info.steps == 6 and fs.load(path).note == "on"
+    with pytest.raises(ValueError, match="a tally counts; `batch_size` would have no effect"):
+        fs.fit(Registered(np.zeros(2)), *data, batch_size=2, **options)

@@ -83,7 +83,7 @@ def inverse_factor(
         diagonal of L' A L leaves [0.2, 5], the columns are first scaled to make it one. Default: a
         multiple of diag(A)^-1/2.
     step_size : None, number, schedule or function of the step count
-        None follows the largest eigenvalue lam of L' A L (see Notes). ``schedules.constant`` and
+        None follows the largest eigenvalue lam of L' A L (see Notes). A number and
         ``schedules.log_linear`` are the choices of the paper. With each of them, a step that does
         not reduce the objective is replaced by an exact line search.
     tolerance : float

@@ -172,10 +172,8 @@ def inverse_updates(
             f"inverse_updates: `direction` must be one of {', '.join(map(repr, DIRECTIONS))}, got"
             f" {direction!r}"
         )
-    schedule, max_steps = (
-        None if step_size is None else as_schedule(step_size),
-        check.whole("max_steps", max_steps, 0),
-    )
+    schedule = None if step_size is None else as_schedule(step_size)
+    max_steps = check.whole("max_steps", max_steps, 0)
     return InverseUpdates(
         tolerance, nats if nats is None else float(nats), schedule, max_steps, direction
     )
@@ -198,7 +196,7 @@ def update_inverse_factor(
     ----------
     model : SVGP
         With a ``Relaxed`` or ``InverseFreeWhitened`` posterior. The search starts at its present
-        factor, which can be arbitrarily bad.
+        factor, which can be arbitrarily bad. A ``DeepGP`` or ``MultiGP`` has one in some layer.
     tolerance, step_size, max_steps
         As in ``inverse_factor``.
     jitter : float, optional
@@ -208,6 +206,7 @@ def update_inverse_factor(
     -------
     model : SVGP
     info : InverseFactorInfo
+        Of several layers a tuple, with None for those without a factor.
 
     Raises
     ------
@@ -224,30 +223,21 @@ def update_inverse_factor(
     True
     """
     updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
-    given, _, _, dtype = check.svgp(model)
-    updates.check_model(given)
-    return updates.refreshed(given, check.jitter_amount(jitter, dtype))
-
-
-def refresh_layers(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):
-    """Refresh every layer of a deep GP or a ``MultiGP`` that has an inverse factor.
-
-    ``info`` is a tuple with None for the other layers.
-    """
-    updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
-    kind = type(model)
-    model, _, _, dtype = CHECKED[kind](model)
-    found = placed(model)
-    if not any(q.inverse_field for q in found.values()):
+    given, _, _, dtype = CHECKED[type(model)](model)
+    found, jitter = placed(given), check.jitter_amount(jitter, dtype)
+    if "posterior" in found:
+        updates.check_model(given)
+        return updates.refreshed(given, jitter)
+    moving = tuple(path for path, q in found.items() if q.inverse_field)
+    if not moving:
         kinds = ", ".join(dict.fromkeys(type(q).__name__ for q in found.values()))
         raise ValueError(
             "no layer's posterior holds a factor of an inverse to update: they are of the kind"
             f" {kinds}"
         )
-    moving = tuple(path for path, q in found.items() if q.inverse_field)
-    return PlacedUpdates(updates, moving).refreshed(model, check.jitter_amount(jitter, dtype))
+    return PlacedUpdates(updates, moving).refreshed(given, jitter)
 
 
-CHECKED = {DeepGP: checked, MultiGP: multi_checked}
-for kind in CHECKED:
-    models.register(kind, update_inverse_factor=refresh_layers)
+CHECKED = {SVGP: check.svgp, DeepGP: checked, MultiGP: multi_checked}
+for kind in (DeepGP, MultiGP):
+    models.share(kind, SVGP, "update_inverse_factor")

@@ -146,10 +146,8 @@ def variance_gap(
     True
     """
     Kuf = _columns(Kuf, None)
-    noise, nats = (
-        check.scalar("noise_variance", noise_variance),
-        check.scalar("tolerance", tolerance),
-    )
+    noise = check.scalar("noise_variance", noise_variance)
+    nats = check.scalar("tolerance", tolerance)
     for name, value in (("noise_variance", noise), ("tolerance", nats)):
         if value <= 0:
             raise ValueError(f"`{name}` must be positive, got {value:g}")

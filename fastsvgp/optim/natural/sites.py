@@ -16,7 +16,6 @@ from .backtracking import (
     check_value,
     non_decreasing,
 )
-from .rows import row_numbers
 
 
 def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None, monotone=False):
@@ -37,11 +36,9 @@ class SiteWalk:
 
     def __init__(self, name, model, X, Y, jitter, rng):
         self.model, self._X, self._Y, jitter = checked(model, X, Y, jitter)
-        self._name, self._rng, self._q = (
-            name,
-            rng,
-            SITES_OF[type(model)](self.model, self._X, jitter),
-        )
+        self._name = name
+        self._rng = rng
+        self._q = SITES_OF[type(model)](self.model, self._X, jitter)
 
     def step(self, rows, requested, monotone):
         """Move the sites of these rows, or of all rows for None; return a ``NaturalStepInfo``."""
@@ -51,13 +48,13 @@ class SiteWalk:
             )
         N = len(self._X)
         rows = (
-            slice(None) if rows is None else np.asarray(row_numbers("rows", rows, N), like=self._X)
+            slice(None)
+            if rows is None
+            else np.asarray(check.row_numbers("rows", rows, N), like=self._X)
         )
-        X, Y, layer = (
-            self._X[rows],
-            np.ascontiguousarray(self._Y[..., rows], like=self._Y),
-            self._q.layer(rows),
-        )
+        X = self._X[rows]
+        Y = np.ascontiguousarray(self._Y[..., rows], like=self._Y)
+        layer = self._q.layer(rows)
         parts = [
             (p.ell, p.f, p.f_bar) for p in sweep(self.model, layer, Batch(X, Y, rng=self._rng))
         ]

@@ -193,7 +193,7 @@ def _all_but(posteriors, model, root=""):
 
 
 def _fields(model, wrt):
-    """Return the names to differentiate: by default all but those of posteriors."""
+    """Return the names to differentiate: by default all but the posteriors."""
     return tuple(_all_but(placed(model), model)) if wrt is None else wrt
 
 

@@ -2,7 +2,6 @@
 
 from .base import Basis
 from .fourier import RandomFourier
-from .inducing import InducingBasis
-from .relevance import RelevanceBasis
+from .inducing import InducingBasis, RelevanceBasis
 
 __all__ = ["Basis", "InducingBasis", "RandomFourier", "RelevanceBasis"]

@@ -1,4 +1,4 @@
-"""``fit`` for a deep GP."""
+"""``fit`` for a deep GP: a natural step of the last layer, then one gradient for the others."""
 
 import re
 from dataclasses import dataclass
@@ -6,24 +6,24 @@ from functools import partial
 from typing import Literal
 
 from ... import check, models
+from ...errors import BadEntry
 from ...layers.bound import NOT_OF_LAST
 from ...layers.layer import DeepGP, checked, naming_layer
 from ...optim.flat import free_paths
 from ...optim.inverse.updates import InverseUpdates
+from ...optim.natural.from_gradient import factor_pairs, natural_update
 from ...optim.schedules import Size
-from ...posteriors.placed import placed
+from ...posteriors.placed import at, placed, with_placed
 from ...records import matches
 from ..arguments import count
-from ..steps.deep import LayeredSteps, updated_paths
-from .inverses import placed_updates
-from .request import request_of
+from ..steps.minibatch import MinibatchSteps
 from .svgp import (
     Optimisers,
-    check_moving,
     fixed_among,
     natural_schedule,
     paths,
     recorder,
+    updates_of_inverses,
     with_default,
 )
 
@@ -65,23 +65,17 @@ class DeepGPOptions:
 
 
 @models.with_options(DeepGPOptions)
-def deep_training(*arguments, weights=None, **options):
-    """Make the ``Recorder`` of a training of a DeepGP.
-
-    Takes the arguments of ``minibatch_training``.
-    """
-    request = request_of(DeepGPOptions, arguments, options, weights)
+def deep_training(request):
+    """Make the ``Recorder`` of a training of a DeepGP."""
     model, own = request.model, request.options
     checked(model)
-    if request.others:
-        raise ValueError(
-            "fit: a DeepGP has no random quantities beside its draws;"
-            f" `{next(iter(request.others))}` would have no effect"
-        )
+    request.refuse("a DeepGP has no random quantities but its draws")
     fixed = hidden_means(model) if request.fixed is None else request.fixed
-    optimisers, hidden = _assign_leaves(
-        model, with_default(request.optimiser, fixed), own.natural_step_size, own.inverse_updates
+    optimiser, natural, hidden = _assign_leaves(
+        model, with_default(request.optimiser, fixed), own.natural_step_size
     )
+    inverse, optimiser = updates_of_inverses(model, optimiser, own.inverse_updates)
+    optimisers = Optimisers.of(model, optimiser, natural, inverse, own)
     random = {"num_samples": count("num_samples", own.num_samples) or SAMPLES}
     return recorder(request, partial(LayeredSteps, hidden=hidden), optimisers, random, checked)
 
@@ -96,15 +90,13 @@ def _named(path):
 
 def hidden_means(model):
     """Return the paths of parametric mean functions of hidden layers: the default of ``fixed``."""
-    means, found = (
-        (f"layers.{number}.mean" for number in range(len(model.layers) - 1)),
-        free_paths(model),
-    )
+    means = (f"layers.{number}.mean" for number in range(len(model.layers) - 1))
+    found = free_paths(model)
     return tuple(mean for mean in means if any(matches(path, (mean,)) for path in found))
 
 
-def _assign_leaves(model, optimiser, natural_step_size, inverse_updates):
-    """Return the ``Optimisers``, and the paths of the posteriors that take natural updates."""
+def _assign_leaves(model, optimiser, natural_step_size):
+    """Return the optimiser, natural steps of the last layer, and paths of natural updates."""
     last, found = model.layers[-1], placed(model)
     top, natural, hidden = f"layers.{len(model.layers) - 1}.posterior", None, []
     if top in found:
@@ -141,6 +133,40 @@ def _assign_leaves(model, optimiser, natural_step_size, inverse_updates):
         if not fixed_among(optimiser, moved):
             hidden.append(path)
             optimiser = optimiser.fixing(moved)
-    inverse, optimiser = placed_updates(model, optimiser, inverse_updates)
-    check_moving(model, optimiser, natural)
-    return Optimisers(optimiser, natural, inverse), tuple(hidden)
+    return optimiser, natural, tuple(hidden)
+
+
+class LayeredSteps(MinibatchSteps):
+    """``MinibatchSteps`` for layers.
+
+    The draws of hidden layers depend only on the seed and the batch.
+
+    ``hidden`` : the paths of the posteriors that take natural updates, along the same gradient as
+    the optimiser
+    """
+
+    def __init__(self, *args, hidden):
+        self._hidden = hidden
+        super().__init__(*args)
+
+    def _moving(self, model, optimised):
+        updated = (name for path in self._hidden for name in updated_paths(model, path))
+        return *super()._moving(model, optimised), *updated
+
+    def _updated(self, model, grad, natural_size):
+        moved = {}
+        for path in self._hidden:
+            try:
+                moved[path] = natural_update(at(model, path), at(grad, path), natural_size)
+            except BadEntry as error:
+                what = f"the gradient has NaN or infinity in {path!r} at step {self._step + 1}"
+                raise check.diverged(what, model, self._step + 1) from error
+        return with_placed(model, moved)
+
+
+def updated_paths(model, path):
+    """Return the paths that a natural update changes in the posterior at ``path``.
+
+    Raises ``TypeError`` if it takes no natural updates.
+    """
+    return [f"{path}.{name}" for pair in factor_pairs(at(model, path)) for name in pair]

@@ -1,38 +1,49 @@
-"""``fit`` for a QSGP."""
+"""``fit`` for a QSGP: in-place steps on samples of data and basis functions."""
 
 import logging
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ... import check, models
-from ...errors import BadEntry
 from ...likelihoods import Gaussian
 from ...optim.adaptive import adagrad
 from ...optim.base import check_offered, initial_state
 from ...optim.schedules import lasting
 from ...qsgp import model as qsgp
-from ...qsgp.bases.samples import num_units
+from ...qsgp.bases.samples import SparseRows, draw_basis_sample, num_units
+from ...qsgp.closed_form import optimal_diagonal
+from ...qsgp.control_changes import update_control_variate
 from ...qsgp.control_variates import kriging_control_variate
 from ...qsgp.model import QSGP
-from ...records import is_record, leaves, matches, replace
+from ...qsgp.posterior import ChevronWeights
+from ...qsgp.relevance import optimal_precision
+from ...qsgp.sampled_bound import sampled_bound_and_grad
+from ...records import is_record, leaves, matches, replace, tree_map
 from ...records.typed import Record
 from ...runtime import devices
+from ...runtime.deferred_checks import on_device
 from .. import comparison
-from ..arguments import MOST, count, given_seed
-from ..batches import Batches, OnDevice, locate_inputs
+from ..arguments import MOST, count, given_seed, seed_of
+from ..batches import Batches, locate_inputs, locating
 from ..loop import Recorder
-from ..state import OtherTraining, TrainingState, cast_model, started
-from ..steps.qsgp import Choices, SampledSteps, renewal
-from .request import request_of, seed_of
-from .svgp import total_steps
+from ..state import TrainingState, begun, cast_model
+from ..steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
 
 FUNCTIONS = 10_000  # basis functions per step on each side
-ROWS = 500  # rows of data per step
+SAMPLED = 500  # rows of data per step
 POINTS = 500  # points of the kriged control variate
 HELD = "basis.covariance", "basis.inducing", "likelihood"  # default of ``fixed``
+# closed forms take this number of rows, or fewer, to compute at most this number of features
+ROWS, LOOKS = 4096, 2**32
+NEWEST = 0.5  # weight of the newest variance in its running mean
+LEAST = 1e-6  # smallest running mean, relative to the prior variance
+RENEWAL = 1000  # least number of steps after which a control variate is recomputed
+SHARE = 20  # recomputing costs at most 1 / SHARE of the steps
 
 
 @dataclass(frozen=True)
@@ -61,129 +72,75 @@ class QSGPOptions:
 
 
 @models.with_options(QSGPOptions)
-def sampled_training(*arguments, **options):
-    """Make the ``Recorder`` of a training of a QSGP.
-
-    Takes the arguments of ``minibatch_training``.
-    """
-    request = request_of(QSGPOptions, arguments, options)
-    _refuse_others(request.others)
-    model, X, own, jitter = request.model, request.X, request.options, request.jitter
+def sampled_training(request):
+    """Make the ``Recorder`` of a training of a QSGP."""
+    request.refuse("a QSGP is trained on samples of its basis", "weights")
+    model, own = request.model, request.options
     qsgp.checked_parts(model)
-    size = count("batch_size", request.batch_size) or ROWS
-    batches = Batches(X, request.Y, size, seed_of(request.rng))
-    plan = request.plan
-    steps, every = (
-        total_steps(plan, request.epochs, batches, 1),
-        plan.validate_every or batches.per_epoch,
-    )
-    plan = replace(plan, steps=steps, validate_every=every)
-    optimiser = lasting(_optimiser(model, request.optimiser, request.fixed), steps)
+    size = count("batch_size", request.batch_size) or SAMPLED
+    batches = Batches(request.X, request.Y, size, seed_of(request.rng))
+    plan = request.planned(batches)
+    optimiser = lasting(_optimiser(model, request.optimiser, request.fixed), plan.steps)
     closed_form_every, precision, optimiser = _closed_forms(
         model, optimiser, count("closed_form_every", own.closed_form_every, 0)
     )
     _warn_of_hyperparameters(model, optimiser.paths(model))
-    units = _num_units(model, own.basis_size)
-    gaussian = isinstance(model.likelihood, Gaussian)
-    points = _points(own.control, gaussian, len(X))
-    choices = Choices(
-        units,
-        _two_sides(model, own.control, gaussian, points),
-        closed_form_every,
-        precision,
-        renewal(model.basis.num_functions(), units * model.basis.width),
+    units = -(-(count("basis_size", own.basis_size) or FUNCTIONS) // model.basis.width)
+    units = min(units, num_units(model.basis))
+    basis_size, gaussian = units * model.basis.width, isinstance(model.likelihood, Gaussian)
+    points = _points(own.control, gaussian, batches.num_data)
+    dense = np.shape(model.posterior.columns)[-1] > 0 or model.basis.dense_precision
+    every = max(RENEWAL, SHARE * model.basis.num_functions() // basis_size)
+    two_sides = gaussian or dense or points > 0
+    choices = Choices(units, two_sides, closed_form_every, precision, every)
+    settings = comparison.settings(
+        total=plan.steps,
+        num_data=batches.num_data,
+        batch_size=batches.size,
+        basis_size=basis_size,
+        control=points,
+        optimiser=optimiser,
+        moved=optimiser.paths(model),
+        closed_form_every=closed_form_every,
+        jitter=request.jitter,
+        rng=given_seed(request.rng),
     )
-    state = started(_fresh(request, optimiser, choices, batches, steps), request.resume)
-    batches, device_like = batches.reseeded(state.seed), devices.home_of(model)
-    if device_like is not None:
-        batches = OnDevice(batches, device_like)
-    state, jitter = _cast(state, batches, jitter)
-    state = _with_control(state, own.control, points, batches, request.resume, jitter)
+    fresh = TrainingState(
+        model,
+        initial_state(optimiser, model),
+        spread=None if gaussian else np.zeros(batches.num_data, like=devices.home_of(model)),
+        seed=batches.seed,
+        settings=settings,
+        **request.about,
+    )
+    state, batches = begun(fresh, request.resume, batches)
+    state, dtype = cast_to_first(state, batches)
+    jitter = check.jitter_amount(request.jitter, dtype)
+    if request.resume is None:
+        control = own.control if is_record(own.control) else None
+        if control is None and points:
+            control = _control(state, points, batches, jitter)
+        state = replace(state, control=control)
     return Recorder(state, SampledSteps(state, batches, optimiser, choices, jitter), plan)
 
 
 models.register(QSGP, fit=sampled_training)
 
 
-def _refuse_others(others):
-    """Raise ``ValueError`` for options that are not of a QSGP."""
-    if others:
-        listed = ", ".join(f"`{name}`" for name in others)
-        raise ValueError(
-            f"fit: a QSGP is trained on samples of its basis; {listed} would have no effect"
-        )
-
-
-def _fresh(request, optimiser, choices, batches, steps):
-    """Return the state at the beginning of a training, before its first control variate."""
-    model = request.model
-    gaussian = isinstance(model.likelihood, Gaussian)
-    settings = comparison.settings(
-        total=steps,
-        optimiser=optimiser,
-        moved=optimiser.paths(model),
-        closed_form_every=choices.closed_form_every,
-        jitter=request.jitter,
-        rng=given_seed(request.rng),
-    )
-    return TrainingState(
-        model,
-        initial_state(optimiser, model),
-        None,
-        spread=None if gaussian else np.zeros(len(request.X), like=devices.home_of(model)),
-        seed=batches.seed,
-        num_data=batches.num_data,
-        batch_size=batches.size,
-        basis_size=choices.units * model.basis.width,
-        settings=settings,
-        **request.about,
-    )
-
-
-def _num_units(model, basis_size):
-    """Return the number of units of the basis that a step samples on each side."""
-    units = -(-(count("basis_size", basis_size) or FUNCTIONS) // model.basis.width)
-    return min(units, num_units(model.basis))
-
-
-def _two_sides(model, control, gaussian, points):
-    """Return whether a step needs two samples of the basis."""
-    dense = np.shape(model.posterior.columns)[-1] > 0 or model.basis.dense_precision
-    return gaussian or dense or points > 0 or is_record(control)
-
-
-def _cast(state, batches, jitter):
-    """Check the first batch; return ``(state, jitter)`` in the dtype of the bound."""
-    try:
+def cast_to_first(state, batches):
+    """Check the first batch; return the state in the dtype of the bound, and this dtype."""
+    with locating(batches.locate, state.step):
         checked, _, _, dtype = qsgp.checked_data(state.model, *batches.at(state.step))
-    except BadEntry as error:
-        batches.locate(error, state.step)
-        raise
-    return replace(state, model=cast_model(checked, dtype)), check.jitter_amount(jitter, dtype)
+    return replace(state, model=cast_model(checked, dtype)), dtype
 
 
-def _with_control(state, control, points, batches, resume, jitter):
-    """Return the state with its first control variate: the saved one after ``resume``."""
-    if resume is not None:
-        now = len(control.points) if is_record(control) else points
-        if (0 if state.control is None else len(state.control.points)) != now:
-            raise OtherTraining(
-                f"`resume`: {resume} was made with another `control`; give the same again",
-                ["another control"],
-            )
-        return state
-    if not points:
-        return replace(state, control=control if is_record(control) else None)
-    num_data, dtype = state.num_data, state.model.posterior.mean.dtype
-    rows = np.sort(np.random.default_rng([state.seed, 4]).choice(num_data, points, replace=False))
-    try:
-        made = kriging_control_variate(
-            state.model, batches.inputs(rows).astype(dtype, copy=False), jitter=jitter
-        )
-    except BadEntry as error:
-        locate_inputs(error, "points", rows)
-        raise
-    return replace(state, control=made)
+def _control(state, points, batches, jitter):
+    """Make the kriged control variate at this number of random rows."""
+    rng, dtype = np.random.default_rng([state.seed, 4]), state.model.posterior.mean.dtype
+    rows = np.sort(rng.choice(batches.num_data, points, replace=False))
+    with locating(locate_inputs, "points", rows):
+        inputs = batches.inputs(rows).astype(dtype, copy=False)
+        return kriging_control_variate(state.model, inputs, jitter=jitter)
 
 
 def _optimiser(model, optimiser, fixed):
@@ -251,12 +208,163 @@ def _warn_of_hyperparameters(model, moved):
 
 
 def _points(control, gaussian, num_data):
-    """Return the number of points of the kriged control variate to make; 0 for none."""
+    """Return the number of points of the control variate; 0 for none."""
     if control is None:
         return min(POINTS, num_data) if gaussian else 0
     if is_record(control):
-        return 0
+        return len(getattr(control, "points", ()))
     points = count("control", control, 0)
     if points > num_data:
         raise ValueError(f"fit: `control` asks for {points} points, but there are {num_data} rows")
     return points
+
+
+class Choices(NamedTuple):
+    """Constants of a training.
+
+    units : units of the basis on each side of a step; pair : whether there are two sides;
+    closed_form_every, renewal : steps between closed forms, and between exact control variates;
+    precision : whether precisions have a closed form
+    """
+
+    units: int
+    pair: bool
+    closed_form_every: int | None
+    precision: bool
+    renewal: int
+
+
+class SampledSteps(Steps):
+    """Steps from ``state``, a ``TrainingState``; from the second step on they write to its arrays.
+
+    A step takes a batch, draws basis functions, moves along the sampled gradient, and updates the
+    control variate by what has moved. The draws depend only on the seed and the step.
+    """
+
+    def __init__(self, state, batches, optimiser, choices, jitter):
+        self._batches, self._optimiser = batches, optimiser
+        self._choices, self._jitter = choices, jitter
+        self._seed, self._step, self._torn = state.seed, state.step, []
+        self._spread = state.spread
+        self._move_to(state.model, state.optimiser, state.control)
+
+    def _move_to(self, model, optimised, control):
+        self._model, self._optimised, self._control = model, optimised, control
+        torn = self._torn
+        fields = {"optimiser": optimised, "control": control, "spread": self._spread}
+
+        def view():
+            if torn:
+                raise RuntimeError(
+                    "fit: interrupted during an in-place step; resume from the last checkpoint"
+                )
+            return model
+
+        self.snapshot = Snapshot(
+            lambda: tree_map(lambda value: value.copy() if np.ndim(value) else value, view()),
+            lambda: fields,
+            view,
+        )
+
+    def run(self, count, record):
+        for _ in range(count):
+            value, step_size = self._take()
+            self._step += 1
+            epoch = self._step * self._batches.size / self._batches.num_data
+            sizes = {"step_size": step_size, "natural_step_size": None}
+            record(value, False, jitter=self._jitter, epoch=epoch, **sizes)
+
+    def _take(self):
+        """Take one step; return its objective, and the step size."""
+        step, choices, num_data = self._step, self._choices, self._batches.num_data
+        model, control = self._renewed()
+        rows, (X, Y) = self._batches.rows(step), self._batches.at(step)
+        sample = draw_basis_sample(
+            model.basis, choices.units, rng=(self._seed, step), pair=choices.pair
+        )
+        paths, tangent = self._optimiser.moving(model, self._optimised), None
+        if self._spread is not None:
+            prior = model.basis.covariance.kff(X)
+            seen = self._spread[devices.like(rows, self._spread)]
+            tangent = np.sqrt(np.where(seen > 0, seen, prior))
+        options = {"num_data": num_data, "jitter": self._jitter, "wrt": paths}
+        with locating(self._batches.locate, step):
+            value, grad, info = sampled_bound_and_grad(
+                model, X, Y, sample, control=control, tangent=tangent, **options
+            )
+        if not math.isfinite(value):
+            what = f"fit: the bound is {value} at step {step + 1}, though what it sampled is finite"
+            raise check.diverged(what, step=step + 1)
+        step_size = self._optimiser.step_size_at(self._optimised)
+        before = _sampled_rows(model.posterior, grad.posterior) if control is not None else None
+        self._torn.append(step)
+        try:
+            model, optimised = self._optimiser.step(model, grad, self._optimised, value)
+        except ValueError:  # of the gradient, before anything was written
+            self._torn.clear()
+            raise
+        if before is not None:
+            control = update_control_variate(model, info.control, _change(before, model.posterior))
+        if self._spread is not None:
+            var = np.maximum(info.var, LEAST * prior)
+            _put(self._spread, rows, np.where(seen > 0, (1 - NEWEST) * seen + NEWEST * var, var))
+        self._torn.clear()
+        self._move_to(model, optimised, control)
+        return value, step_size
+
+    def _renewed(self):
+        """Return ``(model, control)`` for the next step, after closed forms and renewals.
+
+        A renewed control variate is free of the rounding of many updates.
+        """
+        model, control = self._model, self._control
+        every, renewal = self._choices.closed_form_every, self._choices.renewal
+        if every is not None and self._step % every == 0:
+            model = self._in_closed_form(model)
+        if control is not None and self._step and self._step % renewal == 0:
+            control = control.refit(model, self._jitter)
+        return model, control
+
+    def _in_closed_form(self, model):
+        """Return the model with the optimal diagonal, and precisions."""
+        few = max(1, min(ROWS, LOOKS // model.basis.num_functions()))
+        count = min(max(few, self._batches.size), self._batches.num_data)
+        rng = np.random.default_rng([self._seed, 3, self._step])
+        rows = np.sort(rng.choice(self._batches.num_data, count, replace=False))
+        options = {"num_data": self._batches.num_data, "jitter": self._jitter}
+        with locating(locate_inputs, "X", rows):
+            model = optimal_diagonal(model, self._batches.inputs(rows), **options)
+        if self._choices.precision:
+            model = optimal_precision(model)
+        return model
+
+
+def _put(array, rows, values):
+    """Set ``array[rows] = values``.
+
+    If an epoch ends within a batch a row can come twice; the last value is kept.
+    """
+    if on_device(array):
+        last = len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]
+        rows, values = devices.like(rows[last], array), values[devices.like(last, array)]
+    array[rows] = values
+
+
+def _sampled_rows(q, q_bar):
+    """Return the rows of q that a step will change: the rows of its sparse gradient."""
+    # there is no q_bar if q is fixed
+    parts = {name: getattr(q_bar, name, None) for name in ("mean", "columns")}
+    return {
+        name: SparseRows(bar.rows, getattr(q, name)[bar.rows])
+        for name, bar in parts.items()
+        if bar is not None
+    }
+
+
+def _change(before, q):
+    """Return the change of these rows of q."""
+    moved = {
+        name: SparseRows(old.rows, getattr(q, name)[old.rows] - old.values)
+        for name, old in before.items()
+    }
+    return ChevronWeights(moved.get("mean"), moved.get("columns"), None)

@@ -1,7 +1,6 @@
 """``fit`` for an SVGP, and for any kind of model whose bound takes minibatches."""
 
 import logging
-import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,30 +10,26 @@ from typing import Any, Literal, NamedTuple
 from ... import check, models
 from ...bounds.protocol import KINDS
 from ...bounds.svgp import SVGP
-from ...check import weights as weighing
-from ...errors import BadEntry
 from ...latents.model import MultiGP
 from ...likelihoods import Gaussian
 from ...optim.base import check_offered, initial_state
 from ...optim.first_order import adam
-from ...optim.inverse.updates import InverseUpdates
+from ...optim.inverse.updates import InverseUpdates, PlacedUpdates, inverse_updates
 from ...optim.schedules import Size, as_schedule, lasting, log_linear
 from ...posteriors.base import Posterior
 from ...posteriors.placed import placed
-from ...records import matches, replace
+from ...records import matches
 from ...runtime import deferred_checks, devices
 from .. import comparison
-from ..arguments import MOST, count, given_seed
-from ..batches import OnDevice
-from ..rank_batches import batches_of
+from ..arguments import count, given_seed, seed_of
+from ..batches import batches_of, locating
 from ..ranks import recording
-from ..state import TrainingState, cast_model, started
+from ..state import TrainingState, begun, settled
 from ..steps import Steps
 from ..steps.cuda_graph import CapturedSteps, reason_against
 from ..steps.minibatch import MinibatchSteps
-from .inverses import own_updates, placed_updates
 from .profiled import profiled_training
-from .request import Request, own_options, seed_of
+from .sgpr import checked_arrays
 
 log = logging.getLogger("fastsvgp")
 NATURAL_STEP = 0.1  # step size of posteriors that take natural steps by default
@@ -84,30 +79,17 @@ class SVGPOptions:
 
 
 @models.with_options(SVGPOptions)
-def minibatch_training(
-    model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs=None, batch_size=None, optimiser=None, weights=None, **options,
-):  # fmt: skip
+def minibatch_training(request):
     """Make the ``Recorder`` of a training on minibatches.
 
     Serves any kind of model: ``models.register(Kind, ..., fit=minibatch_training)``. Steps follow
     ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and random quantities are
-    available if the ``posterior`` of the model has them.
+    available if the ``posterior`` of the model has them. The kind has the options of an SVGP.
 
     Parameters
     ----------
-    model, X, Y, resume, jitter, rng
-        As passed to ``fit``.
-    plan : LoopOptions
-        Options of the training loop; its ``steps`` and ``validate_every`` can be None.
-    about : dict
-        Fields of ``TrainingState``.
-    fixed : tuple of str, or None
-    epochs, batch_size, optimiser, weights
-        As passed to ``fit``, if given.
-    **options
-        Options of an SVGP (``fs.extending.models.options(fs.SVGP)``), and random quantities of the
-        posterior, as passed to ``fit``.
+    request : Request
+        The arguments of ``fit``, checked.
 
     Returns
     -------
@@ -126,41 +108,25 @@ def minibatch_training(
     >>> fs.fit(Halved(model), X, Y, steps=3, rng=0)[1].steps
     3
     """
-    own, random = own_options(SVGPOptions, options)
-    shared = epochs, batch_size, optimiser, weights
-    request = Request(
-        model, X, Y, plan, about, resume, fixed, jitter, rng, *shared, options=own, others=random
-    )
+    model, weights, own = request.model, request.weights, request.options
     kind = KINDS.get(type(model))
-    return _training(request, kind.checked if kind else _checked)
-
-
-def _training(request, checked):
-    """Make the ``Recorder`` of a request, whose ``others`` are random quantities."""
-    model, plan, weights, own = request.model, request.plan, request.weights, request.options
+    checked = kind.checked if kind else checked_arrays
     getattr(model, "check_parts", partial(check.parts, model, ("posterior",)))()
     if check.flag("collapsed", own.collapsed):
         return profiled_training(request, checked)
-    _check_graph(own.graph, model, plan)
-    _check_weights(weights, model)
-    random = {name: count(name, value) for name, value in request.others.items()}
-    _check_random(random, model)
-    optimisers = _assign_leaves(request)
-    _check_inverse(optimisers.inverse, weights, random)
-    steps = (
-        MinibatchSteps
-        if plan.group is not None
-        else _captured(own.graph, model, optimisers, random, own.m_steps)
-    )
-    return recorder(request, steps, optimisers, random, checked)
-
-
-def _check_weights(weights, model):
+    _check_graph(own.graph, model, request.plan)
     if weights is not None and not models.takes("elbo_and_grad", model, "weights"):
         raise TypeError(
             f"fit: `weights` are given, and elbo_and_grad of a {type(model).__name__} takes none;"
             " leave them out"
         )
+    random = {name: count(name, value) for name, value in request.random.items()}
+    _check_random(random, model)
+    optimisers = _assign_leaves(request)
+    _check_inverse(optimisers.inverse, weights, random)
+    alone = request.plan.group is None
+    steps = _captured(own, model, optimisers, random) if alone else MinibatchSteps
+    return recorder(request, steps, optimisers, random, checked)
 
 
 def _check_random(random, model):
@@ -204,16 +170,14 @@ def _check_graph(graph, model, plan):
         )
 
 
-def _captured(graph, model, optimisers, random, m_steps):
+def _captured(own, model, optimisers, random):
     """Return ``CapturedSteps`` if steps are to be captured and can be, else ``MinibatchSteps``."""
-    if graph is False:
+    if own.graph is False:
         return MinibatchSteps
-    reason = reason_against(
-        model, optimisers, random, count("m_steps", m_steps) or 1, ours=graph == "auto"
-    )
+    reason = reason_against(model, optimisers, random, ours=own.graph == "auto")
     if reason is None:
         return CapturedSteps
-    if graph is True:
+    if own.graph is True:
         raise ValueError(f"fit: cannot capture a CUDA graph (`graph=True`): {reason}")
     if devices.home_of(model) is not None:
         log.info("fit: steps are not captured into a graph: %s", reason)
@@ -221,11 +185,28 @@ def _captured(graph, model, optimisers, random, m_steps):
 
 
 class Optimisers(NamedTuple):
-    """The optimiser of fields that the others leave; natural steps and inverse updates, or None."""
+    """Who moves what in a step, and how often.
+
+    The optimiser of fields that the others leave; natural steps and inverse updates, or None;
+    natural steps and steps of the optimiser per step of ``fit``.
+    """
 
     optimiser: Any
     natural: Any
     inverse: Any
+    e_steps: int
+    m_steps: int
+
+    @classmethod
+    def of(cls, model, optimiser, natural, inverse, own):
+        """Check that something moves; ``own`` are the options of the kind."""
+        if natural is None and not optimiser.paths(model):
+            raise ValueError("fit: all fields are fixed, there is nothing to train")
+        e_steps, m_steps = (count(name, getattr(own, name)) or 1 for name in ("e_steps", "m_steps"))
+        if natural is None and e_steps > 1:
+            said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
+            raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
+        return cls(optimiser, natural, inverse, e_steps, m_steps)
 
 
 def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
@@ -237,25 +218,20 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
     checked : ``checked(model, X, Y)`` refuses an invalid model or first batch; the last item of its
         result is the dtype of the bound
     """
-    model, X, plan, own = request.model, request.X, request.plan, request.options
+    model, X, group = request.model, request.X, request.plan.group
     size = count("batch_size", request.batch_size) or 1024
-    batches = batches_of(plan.group, X, request.Y, size, seed_of(request.rng), request.weights)
-    e_steps, m_steps = count("e_steps", own.e_steps) or 1, count("m_steps", own.m_steps) or 1
+    batches = batches_of(group, X, request.Y, size, seed_of(request.rng), request.weights)
+    *_, e_steps, m_steps = optimisers
     per_round = e_steps + m_steps - 1
-    total, every = (
-        total_steps(plan, request.epochs, batches, per_round),
-        plan.validate_every or -(-batches.per_epoch // per_round),
-    )
-    plan = replace(plan, steps=total, validate_every=every)
-    optimisers = Optimisers(*(lasting(one, total) for one in optimisers))
-    optimiser, natural, inverse = optimisers
-    if natural is None and e_steps > 1:
-        said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
-        raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
-    num_rows = len(X) if plan.group is None else plan.group.num_rows
-    moments, schedule = initial_state(optimiser, model), None if natural is None else natural.init()
+    plan = request.planned(batches, per_round)
+    optimisers = Optimisers(*(lasting(one, plan.steps) for one in optimisers))
+    optimiser, natural, inverse, *_ = optimisers
     settings = comparison.settings(
-        total=total,
+        total=plan.steps,
+        num_data=len(X) if group is None else group.num_rows,
+        batch_size=batches.size,
+        e_steps=e_steps,
+        m_steps=m_steps,
         optimiser=optimiser,
         natural_step_size=natural,
         inverse_updates=inverse,
@@ -266,48 +242,21 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
     )
     fresh = TrainingState(
         model,
-        moments,
-        schedule,
+        initial_state(optimiser, model),
+        None if natural is None else natural.init(),
         seed=batches.seed,
-        num_data=num_rows,
-        batch_size=batches.size,
-        e_steps=e_steps,
-        m_steps=m_steps,
-        num_samples=random.get("num_samples", 0),
         settings=settings,
         **request.about,
     )
-    state = started(fresh, request.resume)
-    batches, device_like = batches.reseeded(state.seed), devices.home_of(model)
-    if device_like is not None:
-        batches = OnDevice(batches, device_like)
-    try:
-        with deferred_checks.synchronous():
-            dtype = _dtype(checked, state.model, *batches.at(state.step * per_round))
-    except BadEntry as error:
-        batches.locate(error, state.step * per_round)
-        raise
-    state = replace(state, model=cast_model(state.model, dtype))
-    jitter = check.jitter_amount(request.jitter, dtype)
+    state, batches = begun(fresh, request.resume, batches)
+    at = state.step * per_round
+    with locating(batches.locate, at), deferred_checks.synchronous():
+        state, jitter, dtype = settled(state, request.jitter, checked, *batches.at(at))
     return recording(state, steps(state, batches, optimisers, random, jitter, dtype), plan)
-
-
-def _dtype(checked, model, X, Y, weights=None):
-    """Return the dtype that ``checked`` finds on the first batch, without targets of weight 0."""
-    if weights is None:
-        return checked(model, X, Y)[-1]
-    columns = check.num_columns(getattr(model, "likelihood", None))
-    return weighing.through(lambda X, Y: checked(model, X, Y), X, Y, weights, columns)[0][-1]
 
 
 models.register(SVGP, fit=minibatch_training)
 models.share(MultiGP, SVGP, "fit")
-
-
-def _checked(model, X, Y):
-    """Check rows, numbers and devices, for any kind of model."""
-    X, Y = check.inputs("X", X), check.as_array("Y", Y)
-    return check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
 
 
 def _assign_leaves(request):
@@ -319,13 +268,8 @@ def _assign_leaves(request):
         size = _size_for_all(model, found, size, optimiser)
     for path, q in found.items():
         natural, optimiser = natural_schedule(model, q, path, size, optimiser)
-    if "posterior" in found:
-        q = found["posterior"]
-        inverse, optimiser = own_updates(model, q, optimiser, own.inverse_updates)
-    else:
-        inverse, optimiser = placed_updates(model, optimiser, own.inverse_updates)
-    check_moving(model, optimiser, natural)
-    return Optimisers(optimiser, natural, inverse)
+    inverse, optimiser = updates_of_inverses(model, optimiser, own.inverse_updates)
+    return Optimisers.of(model, optimiser, natural, inverse, own)
 
 
 def _size_for_all(model, found, natural_step_size, optimiser):
@@ -389,34 +333,35 @@ def fixed_among(optimiser, moved):
     return [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
 
 
-def check_moving(model, optimiser, others):
-    """Raise ``ValueError`` if the optimiser has no field left, and there are no ``others``."""
-    if not others and not optimiser.paths(model):
-        raise ValueError("fit: all fields are fixed, there is nothing to train")
+def updates_of_inverses(model, optimiser, requested):
+    """Return the updates of factors of inverses, or None, and the other optimiser."""
+    if requested not in (None, False) and not isinstance(requested, InverseUpdates):
+        raise TypeError(
+            "fit: `inverse_updates` must be made by fs.optim.inverse_updates(...), or be False, got"
+            f" {requested!r}"
+        )
+    moved, found = optimiser.paths(model), placed(model)
+    factors = {path: f"{path}.{q.inverse_field}" for path, q in found.items() if q.inverse_field}
+    moving = tuple(path for path, factor in factors.items() if factor in moved)
+    if requested is False or requested is None and not moving:
+        return None, optimiser
+    updates = inverse_updates() if requested is None else requested
+    layered = "posterior" not in found
+    if not layered:
+        updates.check_model(model)
+    elif updates.nats is not None or updates.direction != "exact":
+        what = "`nats`" if updates.nats is not None else f"direction {updates.direction!r}"
+        raise ValueError(
+            f"fit: `inverse_updates` with {what} is for an SVGP; give `tolerance` alone for the"
+            f" layers of a {type(model).__name__}"
+        )
+    if not moving:
+        held = f"{', '.join(map(repr, factors.values()))} is fixed"
+        why = held if factors else "no layer has a factor of an inverse"
+        raise ValueError(f"fit: `inverse_updates` asks for updates, but {why}; leave it out")
+    held = optimiser.fixing([factors[path] for path in moving])
+    return PlacedUpdates(updates, moving) if layered else updates, held
 
 
 def paths(root, fields):
     return tuple(f"{root}.{field}" for field in fields)
-
-
-def total_steps(plan, epochs, batches, per_round):
-    steps = plan.steps
-    if plan.until is not None and steps is None:
-        return MOST
-    if (steps is None) == (epochs is None):
-        came = "none" if steps is None else "both `steps` and `epochs`"
-        raise ValueError(
-            "fit: give the length of the training as one of `steps`, `epochs` and `seconds`, got"
-            f" {came}"
-        )
-    if steps is not None:
-        return steps
-    epochs = check.scalar("epochs", epochs)
-    if epochs < 0:
-        raise ValueError(f"fit: `epochs` must be zero or more, got {epochs:g}")
-    steps = epochs * batches.num_data / batches.size / per_round
-    if steps > MOST:
-        raise ValueError(
-            f"fit: `epochs` of {epochs:g} are {steps:.3g} steps; at most 10**15 can be counted"
-        )
-    return math.ceil(steps)

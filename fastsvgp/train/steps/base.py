@@ -1,7 +1,14 @@
-"""Interface of a kind of training: steps, and a snapshot after each."""
+"""Interface of a kind of training: steps, a snapshot after each, and retries with more jitter."""
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from ...check import DEFAULT_JITTER
+from ...errors import NotPositiveDefinite
+
+log = logging.getLogger("fastsvgp")
+RETRIES = 3
 
 
 class Snapshot(NamedTuple):
@@ -38,8 +45,8 @@ class Steps:
     ``Recorder`` drives it and does everything else: values, validation, patience, checkpoints and
     callbacks.
 
-    To train a kind of model by ``fit``, register as ``fit=`` a function with the arguments of
-    ``minibatch_training`` that makes a step object and returns a ``Recorder`` of it.
+    To train a kind of model by ``fit``, register as ``fit=`` a function of a ``Request`` that makes
+    a step object and returns a ``Recorder`` of it.
 
     A step object owns its state, and can update it in place. The recorder calls the functions of
     ``snapshot`` between a step and the next one. It keeps the result of ``model`` as the best model
@@ -100,3 +107,43 @@ class Steps:
         does not know. ``record`` raises an exception to end the training; do not catch it.
         """
         raise NotImplementedError
+
+
+class MoreJitter:
+    """Computations of one training, repeated with more jitter if a factorisation fails.
+
+    Parameters
+    ----------
+    jitter : float
+        As requested.
+    dtype : dtype
+        After jitter 0 the first retry takes the default of the dtype.
+    """
+
+    def __init__(self, jitter, dtype):
+        self._jitter, self._dtype, self._said = jitter, dtype, False
+
+    def __call__(self, compute, step):
+        """Call ``compute(jitter)``; after ``NotPositiveDefinite`` repeat it with ten times as much.
+
+        Returns ``(result, jitter used)``. There are at most three retries; the last
+        ``NotPositiveDefinite`` is raised. The first retry of the training is logged as a warning,
+        others at level DEBUG; ``Recorder`` counts them.
+        """
+        jitter = self._jitter
+        for attempt in range(RETRIES + 1):
+            try:
+                return compute(jitter), jitter
+            except NotPositiveDefinite as error:
+                if attempt == RETRIES:
+                    raise
+                more = 10 * jitter or DEFAULT_JITTER[self._dtype]
+                log.log(
+                    logging.DEBUG if self._said else logging.WARNING,
+                    "step %d: %s; trying it again with jitter %g%s",
+                    step,
+                    str(error).split(". Likely")[0],
+                    more,
+                    "" if self._said else " (further retries are logged at level DEBUG)",
+                )
+                jitter, self._said = more, True

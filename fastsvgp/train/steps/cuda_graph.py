@@ -25,12 +25,12 @@ from .minibatch import MinibatchSteps
 log = logging.getLogger("fastsvgp")
 
 
-def reason_against(model, optimisers, random, m_steps, ours=True):
+def reason_against(model, optimisers, random, ours=True):
     """Return the reason why steps cannot be captured; None if they can.
 
     ``ours`` : refuse classes from outside this package
     """
-    optimiser, natural, inverse = optimisers
+    optimiser, natural, inverse, _, m_steps = optimisers
     if devices.home_of(model) is None:
         return "the model is on the host"
     if type(model) is not SVGP:
@@ -103,12 +103,10 @@ class CapturedSteps(MinibatchSteps):
         """Finish a step to this place; of ``optimised`` only what is not an array is used."""
         place = self._places[here]
         optimised = _with_moments(optimised, place.moments)
-        self._here, self._model, self._optimised, self._scheduled = (
-            here,
-            place.model,
-            optimised,
-            None,
-        )
+        self._here = here
+        self._model = place.model
+        self._optimised = optimised
+        self._scheduled = None
         fields = {"optimiser": optimised, "natural": None}
         self.snapshot = Snapshot(lambda: _copied(place.model), lambda: fields, lambda: place.model)
 

@@ -14,9 +14,8 @@ from ...errors import BadEntry
 from ...optim.natural.step import natural_step, natural_step_and_grad
 from ...posteriors.placed import placed, with_placed
 from ...runtime import cuda_reductions, deferred_checks, devices
-from ..jitter_retries import MoreJitter
 from ..natural_steps import WALKING, steps_on
-from .base import Snapshot, Steps
+from .base import MoreJitter, Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
 
@@ -24,14 +23,14 @@ log = logging.getLogger("fastsvgp")
 class MinibatchSteps(Steps):
     """Steps from ``state``, a ``TrainingState``, by ``optimisers``, without updates in place.
 
-    A step is a round of ``state.e_steps`` natural steps, each on its own batch, and
-    ``state.m_steps`` steps of the optimiser: the first on the last of these batches, others on new
+    A step is a round of ``e_steps`` natural steps, each on its own batch, and
+    ``m_steps`` steps of the optimiser: the first on the last of these batches, others on new
     ones.
     """
 
     def __init__(self, state, batches, optimisers, random, jitter, dtype):
-        self._e_steps, self._m_steps = state.e_steps, state.m_steps
-        self._batches, (self._optimiser, self._natural, self._inverse) = batches, optimisers
+        self._optimiser, self._natural, self._inverse, self._e_steps, self._m_steps = optimisers
+        self._batches = batches
         self._random, self._jitter, self._warned = random, jitter, False
         self._with_more_jitter = MoreJitter(jitter, dtype)
         self._seed, self._step = state.seed, state.step
@@ -108,12 +107,10 @@ class MinibatchSteps(Steps):
             return self._worked(checks)
 
     def _worked(self, checks):
-        model, optimised, scheduled, step = (
-            self._model,
-            self._optimised,
-            self._scheduled,
-            self._step,
-        )
+        model = self._model
+        optimised = self._optimised
+        scheduled = self._scheduled
+        step = self._step
         at = step * self._per_round
         batch = self._batches.at(at)
         value = requested = natural_size = step_size = inverse = None
@@ -208,7 +205,7 @@ class MinibatchSteps(Steps):
             stepped, info, value, grad = self._on_batch(
                 natural_step_and_grad, at, model, batches[0], **options
             )
-            return self._with_posteriors(model, stepped), [info], value, grad
+            return with_placed(model, placed(stepped)), [info], value, grad
         walks = isinstance(getattr(model, "posterior", None), WALKING)
         if len(batches) == 1 or self._group is not None or not walks:
             infos = []
@@ -218,7 +215,7 @@ class MinibatchSteps(Steps):
                 stepped, info = self._on_batch(
                     natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more
                 )
-                model = self._with_posteriors(model, stepped)
+                model = with_placed(model, placed(stepped))
                 infos.append(info)
             return model, infos, infos[-1].value, None
 
@@ -227,12 +224,7 @@ class MinibatchSteps(Steps):
 
         options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
         stepped, infos = steps_on(model, batches, **options)
-        return self._with_posteriors(model, stepped), infos, infos[-1].value, None
-
-    @staticmethod
-    def _with_posteriors(model, stepped):
-        """Return the model with the posteriors of a natural step, all else without casts."""
-        return with_placed(model, placed(stepped))
+        return with_placed(model, placed(stepped)), infos, infos[-1].value, None
 
     def _shared(self, at):
         """Return the common options of all bounds of the batch with this number."""
