@@ -18,14 +18,11 @@ trained hyperparameters, the standard deviation of the value is 227 with rows of
 rows of K_vv, and that of w_bar (rms) is 3.2 and 76; sampling the batch adds 7.9. In the exact form
 y = w and s = r.
 
-Reverse, with a the cotangents of the mean, kappa that of the KL, c = K_uf a: the new terms are
-a' K_fv w - c' Kuu^-1 r + kappa (y' K_vv w - s' Kuu^-1 r) / 2, and with q = Kuu^-1 s
+This is a ``ShiftedPass`` on Z with x = -r and y = s, plus terms of O. Reverse, with a the
+cotangents of the mean, kappa that of the KL, and x_bar = -r_bar, y_bar = s_bar of that pass
 
-    g        = r_bar = -(Kuu^-1 c + kappa q / 2)      s_bar    = -kappa h / 2
-    w_bar    = K_vf a + K_vu g + rho * (K_vu s_bar) + that of kappa y' K_vv w / 2
-    Kuf_bar  = that of ``Whitened`` - h a'            K_uv_bar = g w' + s_bar y'
-    Kuu_bar  = that of ``Whitened`` + sym(Kuu^-1 c h') + kappa sym(q h') / 2
-             = that of ``Whitened`` - sym(g h')       K_vf_bar = w a'
+    w_bar    = K_vf a + K_vu r_bar + rho * (K_vu s_bar) + that of kappa y' K_vv w / 2
+    K_vf_bar = w a',    K_uv_bar = r_bar w' + s_bar y'
 
 each summed over the outputs that share the array. The form y' K_vv w is computed in pieces (rows R,
 columns C of K_vv, weights rho of the rows and d of the columns):
@@ -41,273 +38,187 @@ beyond. Estimate: one piece with R the distinct rows of J, all columns, d = 1. I
 are those of the estimate. Source: Salimbeni et al. 2018; Shi et al. 2020, sections 3.1, 5.2.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..likelihoods.base import total
 from ..posteriors import Whitened
-from ..posteriors.base import Bars, solve_vectors
+from ..posteriors.base import cached_attribute, solve_vectors
 from ..posteriors.decoupled import ShiftedPass
 from ..records import Marginals, leaf, plus, private_record, replace
 from ..records.inducing_sets import InducingSets, sets_of
 from ..runtime import tuning
-from .layer_pass import LayerBars, LayerParts, LayerPass
-from .protocol import ALL, LayerProtocol
+from .layer_pass import KL, LayerBars, LayerParts, LayerPass
+from .protocol import ALL
 
 
-class DecoupledLayerPass(LayerProtocol):
-    """A ``LayerPass`` of a layer with ``DecoupledWeights``: the same arguments and methods.
+class DecoupledLayerPass(LayerPass):
+    """A ``LayerPass`` of a layer with ``DecoupledWeights``: that of ``Whitened`` on Z, shifted.
 
     sampled : (S,) row numbers of O on the host to estimate w' C_vv w from; None: exact
     """
 
     def __init__(self, layer, jitter, columns=0, need=(), sampled=None):
-        q, self.layer, roots = layer.posterior, layer, {name.partition(".")[0] for name in need}
-        (Z, O), covariance = sets_of(layer.inducing), layer.covariance  # noqa: E741
-        self.num_inducing, self.O, self.weights = (
-            len(Z) + len(O),
-            O,
-            q.weights_v.reshape(-1, len(O)),
-        )
-        self._of_inducing, self._of_weights = (
-            "inducing" in roots,
-            "posterior" in need or "posterior.weights_v" in need,
-        )
+        q, covariance, pair = layer.posterior, layer.covariance, layer.inducing
+        (Z, O), roots = sets_of(pair), {name.partition(".")[0] for name in need}  # noqa: E741
+        on_Z = LayerParts(covariance, Whitened(q.mean_u, q.scale_tril_u), _OnlyZ(Z), layer.mean)
+        super().__init__(on_Z, jitter, columns, _of_Z(need))
+        self._q, self._pair, self._O, self._jitter = q, pair, O, jitter
+        self.num_inducing, self._w = len(Z) + len(O), q.weights_v.reshape(-1, len(O))
         fields = tuple(name for name in need if name.startswith("covariance"))
-        self._of_K = fields + (("inducing", "other") if self._of_inducing else ())
-        self._of_Kvf = (
-            fields
-            + (("inducing",) if self._of_inducing else ())
-            + (("X",) if "inputs" in need else ())
-        )
-        self._form = _QuadraticForm(covariance, O, self.weights, jitter, sampled)
-        self._Kvu = _ResidualBilinear(covariance, O, Z, self.weights, self._form.rho)
-        shifted = _Shifted(Whitened(q.mean_u, q.scale_tril_u), self._Kvu.r, self._Kvu.s)
-        self._on_Z = LayerPass(
-            LayerParts(covariance, shifted, _OnlyZ(Z), layer.mean), jitter, columns, _of_Z(need)
-        )
-        self._weights_bar, self._covariance_bar, self._O_bar = (
-            np.zeros_like(self.weights),
-            None,
-            None,
-        )
-
-    @property
-    def clamped(self):
-        return self._on_Z.clamped
+        of_inducing = ("inducing",) * ("inducing" in roots)
+        self._of_K = fields + of_inducing + ("other",) * len(of_inducing)
+        self._of_Kvf = fields + of_inducing + ("X",) * ("inputs" in need)
+        self._of_w = "posterior" in need or "posterior.weights_v" in need
+        self._w_bar, self._K_bar, self._O_bar = np.zeros_like(self._w), None, None
+        self._pieces, rho = _runs(self._w) if sampled is None else _sample(self._w, sampled)
+        # r = K_uv w and s = K_uv y
+        self._rho, self._kept = rho, None
+        stack = self._w if rho is None else np.concatenate([self._w, rho * self._w])
+        r, self._Kvu_back = _bilinear(covariance.Kuu, covariance.Kuu_vjp, O, Z, stack)
+        P, L = len(self._w), self.work.L
+        half = solve_vectors(L, r)
+        self.work = ShiftedPass(self.work, L, -half[:P], half[-P:])
 
     def _Kvf(self, X):
-        return _Bilinear(
-            self.layer.covariance.Kuf, self.layer.covariance.Kuf_vjp, self.O, X, self.weights
-        )
+        covariance = self.layer.covariance
+        return _bilinear(covariance.Kuf, covariance.Kuf_vjp, self._O, X, self._w)
 
     def forward(self, X, rows=ALL):
-        f, of_Z = self._on_Z.forward(X)
-        Kvf = self._Kvf(X)
-        return Marginals(f.mean + Kvf.products.reshape(f.mean.shape), f.var), (of_Z, Kvf)
+        f, of_Z = super().forward(X)
+        of_O, back = self._Kvf(X)
+        return Marginals(f.mean + of_O.reshape(f.mean.shape), f.var), (of_Z, back)
 
     def means(self, X, rows=ALL):
-        f = self._on_Z.means(X)
-        return f + self._Kvf(X).products.reshape(f.shape)
+        f = super().means(X)
+        return f + self._Kvf(X)[0].reshape(f.shape)
 
-    sample = LayerPass.sample
-
-    def floor(self, X):
-        return self._on_Z.floor(X)
+    @cached_attribute
+    def _mean_weights(self):
+        v = super()._mean_weights
+        return v + self.work.e.reshape(v.shape)
 
     def joint(self, X):
-        f = self._on_Z.joint(X)
-        return f._replace(mean=f.mean + self._Kvf(X).products.reshape(f.mean.shape))
+        f = super().joint(X)
+        return f._replace(mean=f.mean + self._Kvf(X)[0].reshape(f.mean.shape))
 
     def pull(self, rows, f_bar):
-        rows, Kvf = rows
-        X_bar = self._take(
-            Kvf.pull(f_bar.mean.reshape(Kvf.products.shape), self._of_Kvf, self._of_weights)
-        )
-        return plus(X_bar, self._on_Z.pull(rows, f_bar))
+        of_Z, back = rows
+        bars = back(f_bar.mean.reshape(len(self._w), -1), self._of_Kvf, self._of_w)
+        return plus(self._take(*bars), super().pull(of_Z, f_bar))
 
     def kl(self):
-        return self._on_Z.kl() + 0.5 * self._form.value()
+        value = 0.0
+        for R, C, rho, d in self._pieces:
+            w_R, K = self._w[:, R], self._Kvv(R, C, d)
+            value += total(rho * w_R * (K[0] + self._jitter * w_R))
+            self._kept = K if len(self._pieces) == 1 else None
+        return super().kl() + 0.5 * value
+
+    def _Kvv(self, R, C, d):
+        """K_CR, for the form y' K_vv w."""
+        covariance = self.layer.covariance
+        x, w = self._O[R], d * self._w[:, C]
+        return _bilinear(covariance.Kuu, covariance.Kuu_vjp, self._O[C], x, w)
 
     def finish(self, kl_bar):
-        shifted = self._on_Z.work
-        of_Z = self._on_Z.finish(kl_bar)
-        self._covariance_bar = plus(of_Z.covariance, self._covariance_bar)
-        bars = shifted.r_bar, shifted.s_bar
-        Z_bar = self._take(self._Kvu.pull(*bars, self._of_K, self._of_weights))
-        if kl_bar and (self._of_K or self._of_weights):
-            self._take(self._form.pull(kl_bar, self._of_K))
-        q, of_u = self.layer.posterior, of_Z.posterior
-        weights_bar = self._weights_bar.reshape(q.weights_v.shape) if self._of_weights else None
-        return LayerBars(
-            self._covariance_bar,
-            (
-                type(self.layer.inducing)(Z_bar + sets_of(of_Z.inducing)[0], self._O_bar)
-                if self._of_inducing
-                else None
-            ),
-            type(q)(of_u.mean, of_u.scale_tril, weights_bar),
-            of_Z.mean,
-        )
+        shifted, of_Z = self.work, super().finish(kl_bar)
+        self._K_bar = plus(of_Z.covariance, self._K_bar)
+        r_bar, s_bar, rho = -shifted.x_bar, shifted.y_bar, self._rho
+        both = r_bar + s_bar if rho is None else np.concatenate([r_bar, s_bar])
+        w_bar, *bars = self._Kvu_back(both, self._of_K, self._of_w)
+        if rho is not None and self._of_w:
+            w_bar = w_bar[: len(r_bar)] + rho * w_bar[len(r_bar) :]
+        Z_bar = self._take(w_bar, *bars)
+        if kl_bar and (self._of_K or self._of_w):
+            self._pull_form(kl_bar)
+        q, of_u, inducing_bar = self._q, of_Z.posterior, None
+        if self._O_bar is not None:
+            Z_bar = Z_bar + sets_of(of_Z.inducing)[0]
+            inducing_bar = type(self._pair)(Z_bar, self._O_bar)
+        w_bar = self._w_bar.reshape(q.weights_v.shape) if self._of_w else None
+        q_bar = type(q)(of_u.mean, of_u.scale_tril, w_bar)
+        return LayerBars(self._K_bar, inducing_bar, q_bar, of_Z.mean)
 
-    def natural_sums(self):
-        return self._on_Z.natural_sums()
+    def _pull_form(self, kl_bar):
+        """Add the cotangents of y' K_vv w for kl_bar / 2."""
+        for R, C, rho, d in self._pieces:
+            w_R, (products, back) = self._w[:, R], self._kept or self._Kvv(R, C, d)
+            of_w, of_K, C_bar, R_bar = back(0.5 * kl_bar * rho * w_R, self._of_K, True)
+            self._w_bar[:, R] += kl_bar * rho * (0.5 * products + self._jitter * w_R)
+            self._w_bar[:, C] += d * of_w
+            self._K_bar = plus(of_K, self._K_bar)
+            if self._O_bar is not None:
+                self._O_bar[R] += R_bar
+                self._O_bar[C] += C_bar
+        self._kept = None
 
     def natural_step(self, step_size):
         """Take a natural step of q(u), of which the weights are no parameters."""
-        stepped = self._on_Z.natural_step(step_size)
-        return replace(self.layer.posterior, mean_u=stepped.mean, scale_tril_u=stepped.scale_tril)
+        stepped = super().natural_step(step_size)
+        return replace(self._q, mean_u=stepped.mean, scale_tril_u=stepped.scale_tril)
 
-    def _take(self, bars):
-        """Add the cotangents to the sums, except ``other_bar``, which is returned."""
-        weights_bar, covariance_bar, O_bar, other_bar = bars
-        if weights_bar is not None:
-            self._weights_bar += weights_bar
-        self._covariance_bar, self._O_bar = (
-            plus(covariance_bar, self._covariance_bar),
-            plus(O_bar, self._O_bar),
-        )
+    def _take(self, w_bar, K_bar, O_bar, other_bar):
+        """Add cotangents to the sums; return the last."""
+        if w_bar is not None:
+            self._w_bar += w_bar
+        self._K_bar, self._O_bar = plus(K_bar, self._K_bar), plus(O_bar, self._O_bar)
         return other_bar
 
 
-class _Bilinear:
-    """sum_p w_p' K b_p with K = K(O, x), in runs of rows of O; ``products`` are w K (P, n).
+def _bilinear(block, rule, O, x, w):  # noqa: E741
+    """Return w K (P, n) with K = K(O, x), in runs of rows of O, and the pullback.
 
-    block, rule : ``Kuf`` or ``Kuu`` of a covariance, and its reverse rule; x : (n, D); w : (P, M2)
+    block, rule : ``Kuf`` or ``Kuu`` of a covariance, and its reverse rule; x : (n, D); w : (P, M2).
+    ``back(b, need, need_w)`` returns ``(w_bar, covariance_bar, O_bar, x_bar)`` of sum_p w_p' K b_p
+    for b (P, n), with ``need`` as ``rule`` takes it, and consumes K.
     """
+    # on a device one long run is fastest
+    numbers, M2 = tuning.current.decoupled_run_numbers, len(O)
+    size = max(1, numbers // max(1, len(x))) if type(w) is np.ndarray else M2
+    runs, products = [], np.zeros((len(w), len(x)), w.dtype, like=w)
+    for start in range(0, M2, size):
+        run = slice(start, min(start + size, M2))
+        K = block(O[run], x)
+        products += kernels.matmul(w[:, run], K)
+        runs.append((run, K))
 
-    def __init__(self, block, rule, O, x, w):  # noqa: E741
-        self._rule, self._O, self._x, self._w, M2 = rule, O, x, w, len(O)
-        # on a device one long run is fastest
-        numbers = tuning.current.decoupled_run_numbers
-        size = max(1, numbers // max(1, len(x))) if type(w) is np.ndarray else M2
-        self._runs, self.products = [], np.zeros((len(w), len(x)), w.dtype, like=w)
-        for start in range(0, M2, size):
-            run = slice(start, min(start + size, M2))
-            K = block(O[run], x)
-            self.products += kernels.matmul(w[:, run], K)
-            self._runs.append((run, K))
-
-    def pull(self, b, need, need_w):
-        """Return ``(w_bar, covariance_bar, O_bar, x_bar)`` for b (P, n). Consumes K.
-
-        need : names as ``rule`` takes them
-        """
-        w_bar, covariance_bar, O_bar, x_bar = (
-            np.zeros_like(self._w) if need_w else None,
-            None,
-            [],
-            None,
-        )
-        runs, self._runs = self._runs, None
-        for run, K in runs:
+    def back(b, need, need_w):
+        w_bar, covariance_bar, O_bar, x_bar = np.zeros_like(w), None, [], None
+        while runs:
+            run, K = runs.pop(0)
             if need_w:
                 w_bar[:, run] = kernels.matmul(b, K, transpose_b=True)
             if need:
-                K_bar = kernels.matmul(self._w[:, run], b, transpose_a=True)
-                bars = self._rule(K_bar, K, self._O[run], self._x, need)
+                K_bar = kernels.matmul(w[:, run], b, transpose_a=True)
+                bars = rule(K_bar, K, O[run], x, need)
                 covariance_bar, x_bar = plus(bars[0], covariance_bar), plus(bars[2], x_bar)
                 O_bar.append(bars[1])
-        return w_bar, covariance_bar, np.concatenate(O_bar) if "inducing" in need else None, x_bar
+        O_bar = np.concatenate(O_bar) if "inducing" in need else None
+        return w_bar if need_w else None, covariance_bar, O_bar, x_bar
 
-
-class _ResidualBilinear:
-    """r = K_uv w and s = K_uv (rho * w), (P, M) each, and their cotangents.
-
-    rho : (M2,), or None for ones; s is then r
-    """
-
-    def __init__(self, covariance, O, Z, w, rho):  # noqa: E741
-        self._rho, P = rho, len(w)
-        stack = w if rho is None else np.concatenate([w, rho * w])
-        self._both = _Bilinear(covariance.Kuu, covariance.Kuu_vjp, O, Z, stack)
-        self.r = self._both.products[:P]
-        self.s = self.r if rho is None else self._both.products[P:]
-
-    def pull(self, r_bar, s_bar, need, need_w):
-        """Return ``(w_bar, covariance_bar, O_bar, Z_bar)``."""
-        if self._rho is None:
-            return self._both.pull(r_bar + s_bar, need, need_w)
-        w_bar, *others = self._both.pull(np.concatenate([r_bar, s_bar]), need, need_w)
-        if need_w:
-            P = len(r_bar)
-            w_bar = w_bar[:P] + self._rho * w_bar[P:]
-        return w_bar, *others
-
-
-class _QuadraticForm:
-    """y' (K_vv + jitter I) w, summed over the outputs of w (P, M2), and its cotangents.
-
-    rho : (M2,) with y = rho * w, or None for ones
-    """
-
-    def __init__(self, covariance, O, w, jitter, sampled):  # noqa: E741
-        self._covariance, self._O, self._w, self._jitter = covariance, O, w, jitter
-        self._kept = self.rho = None
-        if sampled is None:
-            self._pieces = _runs(w)
-        else:
-            R, C, rho, d = _sample(w, sampled)
-            self._pieces, self.rho = [(R, C, rho, d)], kernels.full(len(O), 0.0, w)
-            self.rho[R] = rho
-
-    def _bilinear(self, R, C, d):
-        return _Bilinear(
-            self._covariance.Kuu,
-            self._covariance.Kuu_vjp,
-            self._O[C],
-            self._O[R],
-            d * self._w[:, C],
-        )
-
-    def value(self):
-        value = 0.0
-        for R, C, rho, d in self._pieces:
-            w_R, K = self._w[:, R], self._bilinear(R, C, d)
-            value += total(rho * w_R * (K.products + self._jitter * w_R))
-            self._kept = K if len(self._pieces) == 1 else None
-        return value
-
-    def pull(self, kl_bar, need):
-        """Return ``(w_bar, covariance_bar, O_bar, None)`` for the cotangent kl_bar / 2.
-
-        need : names, as in ``Kuu_vjp``
-        """
-        w_bar, covariance_bar, O_bar = (
-            np.zeros_like(self._w),
-            None,
-            np.zeros_like(self._O) if "inducing" in need else None,
-        )
-        for R, C, rho, d in self._pieces:
-            w_R, K = self._w[:, R], self._bilinear(R, C, d) if self._kept is None else self._kept
-            of_w, of_K, C_bar, R_bar = K.pull(0.5 * kl_bar * rho * w_R, need, True)
-            w_bar[:, R] += kl_bar * rho * (0.5 * K.products + self._jitter * w_R)
-            w_bar[:, C] += d * of_w
-            covariance_bar = plus(of_K, covariance_bar)
-            if O_bar is not None:
-                O_bar[R] += R_bar
-                O_bar[C] += C_bar
-        self._kept = None
-        return w_bar, covariance_bar, O_bar, None
+    return products, back
 
 
 def _runs(w):
-    """Return the pieces of the exact form: runs of rows, each with all columns from its start."""
+    """Return the pieces of the exact form, runs of rows with all columns from their start."""
     M2, size, pieces = w.shape[1], tuning.current.decoupled_form_rows, []
     for start in range(0, M2, size):
         d = kernels.full(M2 - start, 2.0, w)
         d[:size] = 1
         pieces.append((slice(start, min(start + size, M2)), slice(start, M2), w.dtype.type(1), d))
-    return pieces
+    return pieces, None
 
 
 def _sample(w, rows):
-    """Return the piece of an estimate: the distinct sampled rows, with all columns."""
+    """Return the piece of an estimate, distinct sampled rows with all columns, and rho (M2,)."""
     distinct, counts = np.unique(rows, return_counts=True)
-    rho = np.asarray((counts * (w.shape[1] / len(rows))).astype(w.dtype), like=w)
-    return np.asarray(distinct, like=w), slice(None), rho, w.dtype.type(1)
+    R, rho = np.asarray(distinct, like=w), kernels.full(w.shape[1], 0.0, w)
+    of_R = np.asarray((counts * (w.shape[1] / len(rows))).astype(w.dtype), like=w)
+    rho[R] = of_R
+    return [(R, slice(None), of_R, w.dtype.type(1))], rho
 
 
 @private_record
@@ -326,63 +237,5 @@ def _of_Z(need):
     names = (
         "inducing" if name.startswith("inducing.") else fields_on_Z.get(name, name) for name in need
     )
-    return tuple(dict.fromkeys(name for name in names if name != "posterior.weights_v"))
-
-
-class _Shifted(NamedTuple):
-    """``Whitened`` with the mean function -K_fu Kuu^-1 r, and -s' Kuu^-1 r / 2 in the KL term.
-
-    r, s : (P, M)
-    """
-
-    posterior: Any
-    r: Any
-    s: Any
-
-    def start_from(self, prior, columns=0, need=()):
-        return _ShiftedPass(self.posterior.start_from(prior, columns, need), self.r, self.s)
-
-    def check_size(self, M):
-        return self.posterior.check_size(M)
-
-    def set_sizes(self, M):
-        return (M,)
-
-    def path_weights(self, prior, values, normal):
-        return (
-            self.posterior.path_weights(prior, values, normal) - _solved(prior.L, self.r)[..., None]
-        )
-
-
-def _solved(L, x):
-    """Kuu^-1 x."""
-    return solve_vectors(L, solve_vectors(L, x), transpose=True)
-
-
-class _ShiftedPass(ShiftedPass):
-    """Its pass; after ``finish``, ``r_bar`` and ``s_bar`` are the cotangents of r and s."""
-
-    def __init__(self, work, r, s):
-        self._s, self._h = s, _solved(work.L, r)
-        super().__init__(work, -self._h)
-
-    def kl(self):
-        return self.work.kl() - 0.5 * total(self._s * self._h)
-
-    def finish(self, kl_bar):
-        posterior_bar, Kuu_bar = self.work.finish(kl_bar)
-        h = self._h
-        g = self.r_bar = -_solved(self.work.L, self.Kuf_a + 0.5 * kl_bar * self._s)
-        self.s_bar = -0.5 * kl_bar * h
-        if Kuu_bar is not None:
-            low_rank = kernels.matmul(
-                np.concatenate([g, h]), np.concatenate([h, g]), transpose_a=True
-            )
-            Kuu_bar -= 0.5 * kernels.symmetrise(low_rank)
-        return Bars(posterior_bar, Kuu_bar)
-
-    def natural_sums(self):
-        return self.work.natural_sums()
-
-    def natural_step(self, step_size):
-        return self.work.natural_step(step_size)
+    # the KL term depends on Kuu, unlike that of ``Whitened``
+    return tuple(dict.fromkeys(name for name in names if name not in ("posterior.weights_v", KL)))

@@ -159,7 +159,7 @@ class LayerPass(LayerProtocol):
 
         These are Gaussian, so affine in u0 and in the normal numbers: at zeros they are E v.
         """
-        q, M = self.layer.posterior, self.num_inducing
+        q, M = self.layer.posterior, len(self._prior.Kuu)
         if getattr(type(q), "path_weights", None) is Posterior.path_weights:
             return None
         axes = q.check_size(*q.set_sizes(M))

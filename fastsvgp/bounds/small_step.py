@@ -16,8 +16,8 @@ import numpy as np
 from .. import check, kernels
 from ..covariances.stationary import RBF, Matern12, Matern32, Matern52
 from ..likelihoods.gaussian import Gaussian
-from ..posteriors.whitened import Whitened
-from ..posteriors.whitening.small import SMALL
+from ..posteriors.gaussian_factor import Whitened
+from ..posteriors.whitening.gram import SMALL
 from ..records import restricted
 from ..runtime import tuning
 

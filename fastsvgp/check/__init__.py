@@ -40,6 +40,7 @@ from .divergence import (
 )
 from .models import (
     ABSENT as ABSENT,
+    arguments as arguments,
     defer as defer,
     deferred as deferred,
     drawn as drawn,

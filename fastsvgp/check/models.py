@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import VarianceClampWarning, suggested_fields, warn
-from ..records import flat, is_record, leaves, matches, missing, tree_map
+from ..records import flat, is_record, leaves, missing, tree_map
 from ..records.dtypes import common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
 from ..records.tree import KNOWN
@@ -137,6 +137,27 @@ def _factor(name, array, kind):
     positive(f"diagonal of {name}", diagonal)
 
 
+def arguments(model, X, Y, names, absent=()):
+    """Return ``(model, X, Y, dtype)``: arrays in one dtype, of which X and Y are not cast yet.
+
+    ``absent``: as in ``parameters``.
+    """
+    if type(X) is not np.ndarray:
+        defer(model, X)
+    arrays = []
+    if X is not ABSENT:
+        X = inputs(names[0], X)
+        arrays.append(X)
+    if Y is not ABSENT:
+        Y = as_array(names[1], Y)
+        if not type(Y) is type(X) is np.ndarray:
+            one_device((names[0], X), (names[1], Y))
+        if Y.dtype.kind == "f":
+            arrays.append(Y)
+    model, dtype = parameters(model, *arrays, names=names, absent=absent)
+    return model, X, Y, dtype
+
+
 def svgp(
     model: Any, X: Any = ABSENT, Y: Any = ABSENT, names: tuple[str, str] = ("X", "Y")
 ) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:
@@ -146,19 +167,7 @@ def svgp(
     messages.
     """
     parts(model)
-    if type(X) is not np.ndarray:
-        defer(model, X)
-    arrays = []
-    if X is not ABSENT:
-        X = inputs(names[0], X)
-        arrays.append(X)
-    if Y is not ABSENT:
-        Y = as_array(names[1], Y)
-        if type(Y) is not type(X):
-            one_device((names[0], X), (names[1], Y))
-        if Y.dtype.kind == "f":
-            arrays.append(Y)
-    model, dtype = parameters(model, *arrays, names=names)
+    model, X, Y, dtype = arguments(model, X, Y, names)
     if X is not ABSENT:
         inducing_for(X, model, (names[0], "inducing"))
     sizes, D = inducing(
@@ -178,7 +187,7 @@ def svgp(
 
 
 def defer(model, X=ABSENT):
-    """Defer the checks that follow if the inducing inputs or X are on a device."""
+    """Defer the checks that follow if inducing inputs or X are on a device."""
     deferred_checks.defer(*_where(model, X))
 
 
@@ -188,7 +197,7 @@ def deferred(model, X=ABSENT):
 
 
 def _where(model, X):
-    return X, *(value for path, _, value in leaves(model) if matches(path, ("inducing",)))
+    return X, *(value for path, _, value in leaves(model) if "inducing" in path)
 
 
 def inducing(model, num_sets=1, user="SGPR"):

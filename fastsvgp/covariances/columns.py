@@ -44,13 +44,13 @@ class On(OfMap):
         nested(self, (self.part,))
 
     def map(self, X, origin):
-        return np.stack([X[:, c] for c in self.columns], axis=1), X
+        def back(U_bar, need):
+            X_bar = np.zeros_like(X)
+            for i, c in enumerate(self.columns):
+                X_bar[:, c] = U_bar[:, i]
+            return None, X_bar
 
-    def pull(self, U_bar, X, need):
-        X_bar = np.zeros_like(X)
-        for i, c in enumerate(self.columns):
-            X_bar[:, c] = U_bar[:, i]
-        return None, X_bar
+        return np.stack([X[:, c] for c in self.columns], axis=1), back
 
     def sizes(self, columns):
         return len(self.columns), len(self.columns)

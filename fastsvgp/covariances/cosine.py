@@ -57,18 +57,18 @@ class Cosine(OfMap):
         turns = (X * self.frequencies).sum(1)
         t = (turns - np.rint(turns)) * (2 * np.pi)
         U = np.stack([np.cos(t), np.sin(t)], axis=1)
-        return U, (U, X, origin)
 
-    def pull(self, U_bar, residuals, need):
-        U, X, origin = residuals
-        t_bar = (U[:, 0] * U_bar[:, 1] - U[:, 1] * U_bar[:, 0]) * (2 * np.pi)
-        frequencies_bar = X_bar = None
-        if wanted(need, "frequencies"):  # the sum of all t_bar is 0, so the origin is free
-            axis = 0 if np.ndim(self.frequencies) else None
-            frequencies_bar = (t_bar[:, None] * (X - origin)).sum(axis, dtype=np.float64)
-        if "X" in need:
-            X_bar = t_bar[:, None] * (self.frequencies * np.ones_like(X))
-        return frequencies_bar, X_bar
+        def back(U_bar, need):
+            t_bar = (U[:, 0] * U_bar[:, 1] - U[:, 1] * U_bar[:, 0]) * (2 * np.pi)
+            frequencies_bar = X_bar = None
+            if wanted(need, "frequencies"):  # the sum of all t_bar is 0, so the origin is free
+                axis = 0 if np.ndim(self.frequencies) else None
+                frequencies_bar = (t_bar[:, None] * (X - origin)).sum(axis, dtype=np.float64)
+            if "X" in need:
+                X_bar = t_bar[:, None] * (self.frequencies * np.ones_like(X))
+            return frequencies_bar, X_bar
+
+        return U, back
 
     def sizes(self, columns):
         return 2, 4

@@ -22,11 +22,11 @@ class OfMap(Covariance):
         return need_of(need, self.part_field)
 
     def map(self, X, origin):
-        """Return mapped inputs (N, F), and residuals; ``origin`` (1, D) is one of the inputs."""
-        raise NotImplementedError
+        """Return mapped inputs (N, F), and their pullback; ``origin`` (1, D) is one of the inputs.
 
-    def pull(self, U_bar, residuals, need):
-        """Return cotangents ``(map_bar, X_bar)`` of the field of the map, in float64, and of X."""
+        ``back(U_bar, need)`` returns ``(map_bar, X_bar)``, the cotangents of the field of the map,
+        in float64, and of X.
+        """
         raise NotImplementedError
 
     def sizes(self, columns):
@@ -43,17 +43,15 @@ class OfMap(Covariance):
         part = self.inside().features(num, seeds, inner)
 
         def forward(X):
-            return self.map(X, X[:1])
-
-        def back(U_bar, residuals):
-            return self.pull(U_bar, residuals, ("X",))[1]
+            U, back = self.map(X, X[:1])
+            return U, lambda U_bar: back(U_bar, ("X",))[1]
 
         if not isinstance(part, Explicit):
-            return Mapped(part, forward, back, width)
+            return Mapped(part, forward, width)
 
         def matrix_vjp(Phi_bar, X):
-            U, residuals = forward(X)
-            return back(part.matrix_vjp(Phi_bar, U), residuals)
+            U, back = forward(X)
+            return back(part.matrix_vjp(Phi_bar, U))
 
         return Explicit(part.size, lambda X: part.matrix(forward(X)[0]), matrix_vjp)
 
@@ -90,9 +88,9 @@ class OfMap(Covariance):
     def _pulled(self, bars, names, maps, need, like):
         part_bar, *bars = bars
         map_bar = None
-        for i, (name, (_, residuals)) in enumerate(zip(names, maps, strict=True)):
+        for i, (name, (_, back)) in enumerate(zip(names, maps, strict=True)):
             if bars[i] is not None:
                 words = tuple("X" if word == name else word for word in need)
-                new, bars[i] = self.pull(bars[i], residuals, words)
+                new, bars[i] = back(bars[i], words)
                 map_bar = plus(new, map_bar)
         return self.outer(part_bar, map_bar, need, like), *bars

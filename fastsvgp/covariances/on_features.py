@@ -104,8 +104,6 @@ class OnFeatures(OfMap):
             network_bar = restricted(network_bar, names)
         return network_bar, X_bar
 
-    pull = inner_vjp
-
     def outer_bar(self, covariance_bar, network_bar, need, like):
         """Combine the cotangents of k and the network; zeros if needed and None.
 
@@ -115,7 +113,7 @@ class OnFeatures(OfMap):
 
     def map(self, X, origin):
         forward = self.network.forward(X)
-        return forward.features, forward
+        return forward.features, lambda bar, need: self.inner_vjp(bar, forward, need)
 
     def _back(self, bars, forward, need):
         """``(covariance_bar, inducing_bar, X_bar)`` from the cotangents of k and phi."""

@@ -77,19 +77,19 @@ class Periodic(OfMap):
         turns = X / self.period
         turns = (turns - np.rint(turns)) * (2 * np.pi)
         U = np.concatenate([np.cos(turns), np.sin(turns)], axis=1)
-        return U, (U, X, origin)
 
-    def pull(self, U_bar, residuals, need):
-        U, X, origin = residuals
-        D, period_bar = X.shape[1], None
-        turns_bar = U[:, :D] * U_bar[:, D:] - U[:, D:] * U_bar[:, :D]
-        X_bar = turns_bar * (2 * np.pi / self.period)
-        if wanted(need, "period"):
-            # the sum of all X_bar is 0 in each column, so the origin is free: near the inputs, sums
-            # cancel less
-            axis = 0 if np.ndim(self.period) else None
-            period_bar = -(X_bar * (X - origin) / self.period).sum(axis, dtype=np.float64)
-        return period_bar, X_bar if "X" in need else None
+        def back(U_bar, need):
+            D, period_bar = X.shape[1], None
+            turns_bar = U[:, :D] * U_bar[:, D:] - U[:, D:] * U_bar[:, :D]
+            X_bar = turns_bar * (2 * np.pi / self.period)
+            if wanted(need, "period"):
+                # the sum of all X_bar is 0 in each column, so the origin is free: near the inputs,
+                # sums cancel less
+                axis = 0 if np.ndim(self.period) else None
+                period_bar = -(X_bar * (X - origin) / self.period).sum(axis, dtype=np.float64)
+            return period_bar, X_bar if "X" in need else None
+
+        return U, back
 
     def sizes(self, columns):
         return 2 * columns, 4 * columns

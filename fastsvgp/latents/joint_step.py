@@ -85,22 +85,13 @@ class JointPass(LatentPass):
             return tuple(self._own_step(number, step_size) for number in range(len(self.passes)))
         means = [np.empty_like(work.work.means) for work in self.passes]
         precisions = [kernels.empty(work.work.trils.shape, work.work.trils) for work in self.passes]
-        alone = set(range(len(self._places)))
         for block in self.mixing.blocks:
             functions = range(block.into.start, block.into.stop)
-            alone -= set(functions)
             self._step_of(functions, step_size, means, precisions)
-        for function in sorted(alone):
-            self._step_of((function,), step_size, means, precisions)
-        found = []
-        for work, mean, precision, axes in zip(
-            self.passes, means, precisions, self.axes, strict=True
-        ):
-            q, L = work.work.q, work.work.L
-            trils = kernels.cholesky_of_inverse(precision)
-            M = mean.shape[-1]
-            found.append(q.unwhitened(L, mean.reshape(*axes, M), trils.reshape(*axes, M, M)))
-        return tuple(found)
+        return tuple(
+            work.work.moved(mean, [kernels.cholesky_of_inverse(precision)])
+            for work, mean, precision in zip(self.passes, means, precisions, strict=True)
+        )
 
     def _own_step(self, number, step_size):
         with naming_latent(number):

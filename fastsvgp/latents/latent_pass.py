@@ -103,18 +103,18 @@ class LatentPass(LayerProtocol):
 
     def forward(self, X, rows=ALL):
         """Return ``(Marginals, Rows)`` at a chunk of rows X (N, D): f (J, N), (N,) if J is 1."""
-        g, parts = self.latents(X)
+        g, parts = self.latents(X, rows)
         return self.mixed(g, X), Rows(X, g, parts)
 
-    def latents(self, X):
+    def latents(self, X, rows=ALL):
         """Return the marginals of g (L, N), and the residuals of each layer."""
         mean, var, parts = [], [], []
         for work, pulled in zip(self.passes, self._pulled, strict=True):
-            one, rows = work.forward(X)
+            one, residuals = work.forward(X)
             mean.append(one.mean.reshape(-1, len(X)))
             var.append(one.var.reshape(-1, len(X)))
-            parts.append(rows if pulled else None)
-            del rows  # the next layer can reuse its memory
+            parts.append(residuals if pulled else None)
+            del residuals  # the next layer can reuse its memory
         return Marginals(_stacked(mean), _stacked(var)), parts
 
     def mixed(self, g, X):
@@ -232,7 +232,7 @@ class LatentPass(LayerProtocol):
         if not self.hidden:
             if self._of_mean:
                 X_bar = self._pull_mean(bar.mean, X)
-            mixing_bar, bar = self.mixing.pull(bar, rows.g, self._needs_mixing)
+            mixing_bar, bar = self.mixing.vjp(bar, rows.g, self._needs_mixing)
             self._mixing_bar = plus(mixing_bar, self._mixing_bar)
         for number, (work, span, axes) in enumerate(
             zip(self.passes, self.spans, self.axes, strict=True)

@@ -17,6 +17,10 @@ from .. import kernels
 from ..records import Marginals
 
 
+def _same(W):
+    return W
+
+
 class Block(NamedTuple):
     """One matrix W, the rows of f that it makes, and the rows of g that it mixes."""
 
@@ -45,61 +49,42 @@ class Mixing:
 
     def forward(self, g):
         """Return the marginals of f, for the marginals of g."""
+        return Marginals(self.of_values(g.mean), self.of_values(g.var, np.square))
+
+    def vjp(self, f_bar, g, need):
+        """Return ``(mixing_bar, g_bar)``; the first is None unless ``need``."""
+        of_mean, mean = self._blocks_vjp(f_bar.mean, g.mean, need)
+        of_var, var = self._blocks_vjp(f_bar.var, g.var, need, np.square)
+        pairs = zip(self.blocks, of_mean, of_var, strict=False)
+        bars = tuple(bar + 2 * block.W * squares for block, bar, squares in pairs)
+        return self._like_given(bars), Marginals(mean, var)
+
+    def of_values(self, g, power=_same):
+        """Return W g for values g (L, ...), or power(W) g."""
         if not self.blocks:
             return g
-        mean, var = (
-            [kernels.matmul(power(W), moment[into]) for W, _, into in self.blocks]
-            for power, moment in ((_same, g.mean), (np.square, g.var))
-        )
-        return Marginals(_joined(mean), _joined(var))
-
-    def pull(self, f_bar, g, need):
-        """Return ``(mixing_bar, g_bar)``; the first is None unless ``need``."""
-        if not self.blocks:
-            return None, f_bar
-        a, b = f_bar.mean, f_bar.var
-        bars = None
-        if need:
-            bars = tuple(
-                kernels.matmul(a[out], g.mean[into], transpose_b=True)
-                + 2 * W * kernels.matmul(b[out], g.var[into], transpose_b=True)
-                for W, out, into in self.blocks
-            )
-        mean, var = (
-            [kernels.matmul(power(W), bar[out], transpose_a=True) for W, out, _ in self.blocks]
-            for power, bar in ((_same, a), (np.square, b))
-        )
-        return self._like_given(bars), Marginals(_joined(mean), _joined(var))
-
-    def of_values(self, g):
-        """Return W g for values g (L, N)."""
-        return (
-            _joined([kernels.matmul(W, g[into]) for W, _, into in self.blocks])
-            if self.blocks
-            else g
-        )
+        return _joined([kernels.matmul(power(W), g[into]) for W, _, into in self.blocks])
 
     def values_vjp(self, f_bar, g, need):
         """Return ``(mixing_bar, g_bar)`` of ``of_values``; the first is None unless ``need``."""
+        bars, g_bar = self._blocks_vjp(f_bar, g, need)
+        return self._like_given(tuple(bars)), g_bar
+
+    def _blocks_vjp(self, f_bar, g, need, power=_same):
+        """Return the cotangents of each power(W), none unless ``need``, and that of g."""
         if not self.blocks:
-            return None, f_bar
-        bars = None
-        if need:
-            bars = tuple(
-                kernels.matmul(f_bar[out], g[into], transpose_b=True)
-                for _, out, into in self.blocks
-            )
-        g_bar = [kernels.matmul(W, f_bar[out], transpose_a=True) for W, out, _ in self.blocks]
-        return self._like_given(bars), _joined(g_bar)
+            return [], f_bar
+        bars = [
+            kernels.matmul(f_bar[out], g[into], transpose_b=True)
+            for _, out, into in self.blocks
+            if need
+        ]
+        of_g = (kernels.matmul(power(W), f_bar[out], transpose_a=True) for W, out, _ in self.blocks)
+        return bars, _joined(list(of_g))
 
     def of_covariances(self, cov):
         """Return the covariances (J, N, N) of f over rows, for those of g (L, N, N)."""
-        if not self.blocks:
-            return cov
-        L, N = cov.shape[:2]
-        flat = cov.reshape(L, N * N)
-        parts = [kernels.matmul(np.square(W), flat[into]) for W, _, into in self.blocks]
-        return _joined(parts).reshape(-1, N, N)
+        return self.of_values(cov.reshape(len(cov), -1), np.square).reshape(-1, *cov.shape[1:])
 
     def over_functions(self, var):
         """Return W diag(v) W' of each row (N, J, J), for the variances v of g (L, N)."""
@@ -122,7 +107,10 @@ class Mixing:
                     yield k, other, W[:, k - into.start] * W[:, other - into.start], out
 
     def _like_given(self, bars):
-        return bars if bars is None or isinstance(self.given, tuple) else bars[0]
+        """Return the bars, none or one per block, as one array if ``mixing`` is one."""
+        if not bars:
+            return None
+        return bars if isinstance(self.given, tuple) else bars[0]
 
 
 def matrices(mixing):
@@ -137,10 +125,6 @@ def no_gradient(mixing):
     if isinstance(mixing, tuple):
         return tuple(np.zeros_like(W) for W in mixing)
     return np.zeros_like(mixing)
-
-
-def _same(W):
-    return W
 
 
 def _joined(parts):

@@ -6,11 +6,9 @@ from .. import check
 from ..layers.layer import Layer, naming
 from ..likelihoods import Likelihood
 from ..means import Mean
-from ..records import leaf, leaves, record, replace
+from ..records import leaf, record, replace
 from ..records.constructors import array_of
 from ..records.typed import Array, Record
-from ..runtime import deferred_checks
-from ..runtime.dispatch import one_device
 from .mixing import matrices
 
 
@@ -257,18 +255,7 @@ def _check_independent(model, J):
 def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     """Check and cast the arguments of a function of a MultiGP: ``(model, X, Y, dtype)``."""
     model.check_parts()
-    if type(X) is not np.ndarray:
-        deferred_checks.defer(X, *(value for _, _, value in leaves(model) if value is not None))
-    arrays = []
-    if X is not check.ABSENT:
-        X = check.inputs(names[0], X)
-        arrays.append(X)
-    if Y is not check.ABSENT:
-        Y = check.as_array(names[1], Y)
-        one_device((names[0], X), (names[1], Y))
-        if Y.dtype.kind == "f":
-            arrays.append(Y)
-    model, dtype = check.parameters(model, *arrays, names=names, absent=shared_paths(model))
+    model, X, Y, dtype = check.arguments(model, X, Y, names, shared_paths(model))
     if X is not check.ABSENT:
         for number, layer in enumerate(layers_of(model)):
             path = "inducing" if number in sharing(model) else f"latents.{number}.inducing"

@@ -6,7 +6,7 @@ from itertools import repeat
 import numpy as np
 
 from ..bounds.posterior_passes import layer_pass
-from ..bounds.protocol import ALL, LayerProtocol, Turn
+from ..bounds.protocol import ALL, Turn
 from ..bounds.relay import chunks
 from ..posteriors.base import PriorFactor
 from ..posteriors.dual_sites import DualTying
@@ -30,9 +30,9 @@ def turns(call, shares=False):
     if each is None or not any("prior" in one for one in each):  # a layer has several passes
         priors = priors_of(model, call.jitter)
         each = [one | _named(prior) for one, prior in zip(each or repeat({}), priors, strict=False)]
-    state = Turns(call, each)
+    layer = TurnPass(call, each)
     for number, output in order_of(model):
-        state.move(number, (yield state.turn(number, output)))
+        layer.move((yield layer.turn(number, output)))
 
 
 def natural_shapes(model):
@@ -94,32 +94,35 @@ def _all_moved(model, posteriors):
     return replace(model, latents=tuple(replace(layer, posterior=q) for layer, q in latents))
 
 
-class Turns:
-    """The marginals of all latent functions at the batch, and the KL terms, as layers move."""
+class TurnPass(LatentPass):
+    """A ``LatentPass`` of one batch in which layers move in turn, at the marginals of the others.
+
+    ``passes`` : that of the layer whose turn it is sums for its step; the others are not called
+    """
 
     def __init__(self, call, each):
-        self._model, self._call, self._each = call.model, call, each
         # random quantities are for the KL term of one pass
         self._priors = [{k: v for k, v in one.items() if k == "prior"} for one in each]
-        self._whole = LatentPass(call.model, call.jitter, each=self._priors)
-        self._kls = [work.kl() for work in self._whole.passes]
-        self._g = _joined([self._whole.latents(X)[0] for X in self._pieces()])
-
-    def _pieces(self):
-        X = self._call.batch.X
-        return (X[rows] for rows in chunks(self._whole, X))
-
-    def kl(self):
-        return sum(self._kls)
+        super().__init__(call.model, call.jitter, each=self._priors)
+        self._call, self._each, self._number = call, each, None
+        X = call.batch.X
+        self._pieces = [X[rows] for rows in chunks(self, X)]
+        self._kls = [work.kl() for work in self.passes]
+        self._g = _joined([self.latents(one)[0] for one in self._pieces])
 
     def turn(self, number, output):
         """Return the ``Turn`` of a layer, or of one of its outputs."""
-        model, more = self._model, self._each[number]
-        layer = layers_of(model)[number]
+        call, model = self._call, self.model
         with naming_latent(number):
-            own = layer_pass(
-                layer, self._call.jitter, len(self._call.batch.X), ("natural_step",), **more
+            self.passes[number] = own = layer_pass(
+                layers_of(model)[number],
+                call.jitter,
+                len(call.batch.X),
+                ("natural_step",),
+                **self._each[number],
             )
+        self._number, self.num_inducing = number, own.num_inducing
+        self._pulled = [one is own for one in self.passes]
 
         def placed(posterior):
             latents = list(model.latents)
@@ -130,58 +133,40 @@ class Turns:
             latents[number] = replace(latents[number], posterior=posterior)
             return replace(model, latents=tuple(latents))
 
-        return Turn(TurnPass(self, own, number), placed)
+        return Turn(self, placed)
 
-    def marginals(self, number, own, X, rows):
-        """Return those of g, with its ``own`` of one layer, and of f, at some rows of the batch."""
-        g = Marginals(*(part[:, rows].copy() for part in (self._g.mean, self._g.var)))
-        span = self._whole.spans[number]
-        g.mean[span], g.var[span] = own.mean, own.var
-        return g, self._whole.mixed(g, X)
-
-    def pull(self, number, g, f_bar):
-        """Return the cotangents of the marginals of one layer."""
-        N = g.mean.shape[-1]
-        bar = Marginals(f_bar.mean.reshape(-1, N), f_bar.var.reshape(-1, N))
-        _, bar = self._whole.mixing.pull(bar, g, need=False)
-        span, axes = self._whole.spans[number], self._whole.axes[number]
-        return Marginals(*(part[span].reshape(*axes, N) for part in (bar.mean, bar.var)))
-
-    def move(self, number, model):
+    def move(self, model):
         """Replace the model after a layer has moved; recompute its marginals and KL term."""
-        self._model = model
+        number, self.model = self._number, model
         work = layer_pass(layers_of(model)[number], self._call.jitter, **self._priors[number])
-        self._kls[number] = work.kl()
-        own = _joined([work.forward(X)[0] for X in self._pieces()])
-        span = self._whole.spans[number]
-        self._g.mean[span], self._g.var[span] = own.mean, own.var
+        self.passes[number], self._kls[number] = work, work.kl()
+        self._put(self._g, _joined([work.forward(X)[0] for X in self._pieces]))
 
-
-class TurnPass(LayerProtocol):
-    """The pass of one layer, at the marginals of the others."""
-
-    def __init__(self, turns, layer, number):
-        self._turns, self._layer, self._number = turns, layer, number
-        self.num_inducing, self.kl = layer.num_inducing, turns.kl
+    def _put(self, g, own):
+        """Replace the marginals of the layer whose turn it is."""
+        span = self.spans[self._number]
+        g.mean[span], g.var[span] = own.mean, own.var
 
     @property
     def clamped(self):
-        return self._layer.clamped
+        return self.passes[self._number].clamped
 
-    def forward(self, X, rows=ALL):
-        own, residuals = self._layer.forward(X)
-        g, f = self._turns.marginals(self._number, own, X, rows)
-        return f, (residuals, g)
+    def latents(self, X, rows=ALL):
+        if self._number is None:
+            return super().latents(X)
+        own, residuals = self.passes[self._number].forward(X)
+        g = Marginals(self._g.mean[:, rows].copy(), self._g.var[:, rows].copy())
+        self._put(g, own)
+        return g, [residuals if pulled else None for pulled in self._pulled]
 
-    def pull(self, residuals, f_bar):
-        own, g = residuals
-        self._layer.pull(own, self._turns.pull(self._number, g, f_bar))
+    def kl(self):
+        return sum(self._kls)
 
     def natural_sums(self):
-        return self._layer.natural_sums()
+        return self.passes[self._number].natural_sums()
 
     def natural_step(self, step_size):
-        return self._layer.natural_step(step_size)
+        return self.passes[self._number].natural_step(step_size)
 
 
 def _joined(parts):

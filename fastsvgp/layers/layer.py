@@ -11,10 +11,8 @@ from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
 from ..posteriors.placed import placed
-from ..records import leaves, record, replace
+from ..records import record, replace
 from ..records.typed import Array, Record
-from ..runtime import deferred_checks
-from ..runtime.dispatch import one_device
 from .convolutional import ConvolutionalLayer
 
 
@@ -147,23 +145,12 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     ``check.svgp`` does the same for an SVGP.
     """
     check_parts(model)
-    if type(X) is not np.ndarray:
-        deferred_checks.defer(X, *(value for _, _, value in leaves(model)))
-    arrays = []
-    if X is not check.ABSENT:
-        X = check.inputs(names[0], X)
-        arrays.append(X)
-    if Y is not check.ABSENT:
-        Y = check.as_array(names[1], Y)
-        one_device((names[0], X), (names[1], Y))
-        if Y.dtype.kind == "f":
-            arrays.append(Y)
     absent = tuple(
         f"layers.{number}.{path}"
         for number, layer in enumerate(model.layers)
         for path in getattr(layer, "shared_paths", ())  # of ``ParallelLayers``
     )
-    model, dtype = check.parameters(model, *arrays, names=names, absent=absent)
+    model, X, Y, dtype = check.arguments(model, X, Y, names, absent)
     if X is not check.ABSENT:
         for path, layer in _seeing_inputs(model.layers[0]):
             check.inducing_for(X, layer, (names[0], path))

@@ -5,7 +5,7 @@ Written by ``python tools/public_names.py``.
 
 from ..optim import schedules as schedules
 from ..optim.adaptive import adagrad as adagrad
-from ..optim.fields import by_field as by_field, slow_inducing as slow_inducing
+from ..optim.fields import by_field as by_field
 from ..optim.first_order import adam as adam, sgd as sgd
 from ..optim.flat import ravel as ravel
 from ..optim.inverse.factor import (

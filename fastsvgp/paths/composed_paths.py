@@ -5,8 +5,7 @@ patches:  the values of g at the windows of x      the cotangents of its patches
 chained:  f(x) = g_L(... g_2(g_1(x)))              from the last layer to the first
 """
 
-from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,11 +18,43 @@ from ..layers.layer import naming_layer
 from ..means import Mean
 from ..records import leaf, plus, record, replace, static
 from ..records.typed import Array
-from .functions import Evaluation, Functions, add_mean, pull_mean
+from .layer_paths import add_mean
+
+
+class Composed:
+    """Base of functions made of the functions in a field: one record, or a tuple."""
+
+    field: ClassVar[str]
+
+    @property
+    def parts(self):
+        """The functions, a tuple."""
+        parts = getattr(self, self.field)
+        return parts if isinstance(parts, tuple) else (parts,)
+
+    @property
+    def num_functions(self):
+        """S."""
+        return self.parts[0].num_functions
+
+    def drawn(self):
+        """Return the arrays of weights, a list."""
+        return sum((part.drawn() for part in self.parts), [])
+
+    def check_points(self, X, name):
+        """Raise ``ValueError`` unless points (n, D) fit."""
+        self.parts[0].check_points(X, name)
+
+    def take(self, index):
+        """Return the functions of an index, as ``LayerPaths`` do."""
+        parts = getattr(self, self.field)
+        one = not isinstance(parts, tuple)
+        taken = parts.take(index) if one else tuple(part.take(index) for part in parts)
+        return replace(self, **{self.field: taken})
 
 
 @record
-class MixedPaths(Functions):
+class MixedPaths(Composed):
     """Latent functions side by side, mixed linearly.
 
     Parameters
@@ -40,36 +71,28 @@ class MixedPaths(Functions):
     mean: Mean | None = None
     outputs: tuple = static(default=())
 
-    @property
-    def num_functions(self):
-        return self.latents[0].num_functions
-
-    def drawn(self):
-        return sum((latent.drawn() for latent in self.latents), [])
+    field = "latents"
 
     def check_points(self, X, name):
         for latent in self.latents:
             latent.check_points(X, name)
 
     def forward(self, X):
-        found = [latent.forward(X) for latent in self.latents]
-        g = np.concatenate([one.values for one in found], axis=1)
-        values = _by_function(Mixing(self.mixing).of_values(_by_output(g)), g.shape)
-        add_mean(values, self.mean, X)
-        return Evaluation(values, (X, g.shape, [(o.values.shape[1], o.saved) for o in found]))
+        found, mixing = [latent.forward(X) for latent in self.latents], Mixing(self.mixing)
+        g = np.concatenate([values for values, _ in found], axis=1)
+        values = _by_function(mixing.of_values(_by_output(g)), g.shape)
+        of_mean = add_mean(values, self.mean, X, self.outputs)
+        parts, shape = [(values.shape[1], back) for values, back in found], g.shape
 
-    def pull(self, bar, saved):
-        X, shape, parts = saved
-        _, g_bar = Mixing(self.mixing).values_vjp(_by_output(bar), None, need=False)
-        g_bar, end = _by_function(g_bar, shape), 0
-        X_bar = None if self.mean is None else pull_mean(bar, self.mean, X, self.outputs)
-        for latent, (count, residuals) in zip(self.latents, parts, strict=True):
-            own, end = g_bar[:, end : end + count], end + count
-            X_bar = plus(latent.pull(np.ascontiguousarray(own, like=own), residuals), X_bar)
-        return X_bar
+        def back(bar):
+            g_bar = _by_function(mixing.values_vjp(_by_output(bar), None, need=False)[1], shape)
+            X_bar, end = of_mean(bar), 0
+            for count, pulled in parts:
+                own, end = g_bar[:, end : end + count], end + count
+                X_bar = plus(pulled(np.ascontiguousarray(own, like=own)), X_bar)
+            return X_bar
 
-    def take(self, index):
-        return replace(self, latents=tuple(latent.take(index) for latent in self.latents))
+        return values, back
 
 
 def _by_output(values):
@@ -84,7 +107,7 @@ def _by_function(values, shape):
 
 
 @record
-class PatchPaths(OnPatches, Functions):
+class PatchPaths(OnPatches, Composed):
     """Functions of the patches of an image; the values at its windows are the outputs.
 
     Parameters
@@ -96,6 +119,7 @@ class PatchPaths(OnPatches, Functions):
     """
 
     patches: Any
+    field = "patches"
 
     @property
     def inducing(self):
@@ -107,38 +131,31 @@ class PatchPaths(OnPatches, Functions):
         """Axes of the outputs: the windows by the functions of a patch."""
         return (num_windows(self.geometry) * self.patches.outputs[0],)
 
-    @property
-    def num_functions(self):
-        return self.patches.num_functions
-
-    def drawn(self):
-        return self.patches.drawn()
-
     def check_points(self, X, name):
         check_image_columns("ConvolutionalLayer", X.shape[-1], self.geometry)
 
     def forward(self, X):
         patches = kernels.gather_patches(by_rows(X), self.geometry)  # (N, R, columns)
-        found = self.patches.forward(patches.reshape(*X.shape[:-2], -1, patches.shape[-1]))
-        (S, P, _), R = found.values.shape, patches.shape[1]
-        images = found.values.reshape(S, P, -1, R).transpose(0, 3, 1, 2)  # (S, R, P, n)
-        values = np.ascontiguousarray(images, like=images).reshape(S, R * P, -1)
-        return Evaluation(values, (X.shape, R, found.saved))
+        R = patches.shape[1]
+        of_patches, pulled = self.patches.forward(
+            patches.reshape(*X.shape[:-2], -1, patches.shape[-1])
+        )
+        S, P, _ = of_patches.shape
+        images = of_patches.reshape(S, P, -1, R).transpose(0, 3, 1, 2)  # (S, R, P, n)
+        values, shape = np.ascontiguousarray(images, like=images).reshape(S, R * P, -1), X.shape
 
-    def pull(self, bar, saved):
-        shape, R, residuals = saved
-        images = bar.reshape(len(bar), R, -1, bar.shape[-1]).transpose(0, 2, 3, 1)
-        of_patches = np.ascontiguousarray(images, like=bar).reshape(*images.shape[:2], -1)
-        patches_bar = self.patches.pull(of_patches, residuals)
-        patches_bar = patches_bar.reshape(-1, R, patches_bar.shape[-1])
-        return kernels.gather_patches_vjp(patches_bar, self.geometry).reshape(shape)
+        def back(bar):
+            images = bar.reshape(len(bar), R, -1, bar.shape[-1]).transpose(0, 2, 3, 1)
+            of_patches = np.ascontiguousarray(images, like=bar).reshape(*images.shape[:2], -1)
+            patches_bar = pulled(of_patches)
+            patches_bar = patches_bar.reshape(-1, R, patches_bar.shape[-1])
+            return kernels.gather_patches_vjp(patches_bar, self.geometry).reshape(shape)
 
-    def take(self, index):
-        return replace(self, patches=self.patches.take(index))
+        return values, back
 
 
 @record
-class ChainedPaths(Functions):
+class ChainedPaths(Composed):
     """Functions of the layers of a deep GP, each at the values of those below.
 
     Parameters
@@ -148,38 +165,29 @@ class ChainedPaths(Functions):
     """
 
     layers: tuple
+    field = "layers"
 
     @property
     def outputs(self):
         """Axes of the outputs of the last layer."""
         return self.layers[-1].outputs
 
-    @property
-    def num_functions(self):
-        return self.layers[0].num_functions
-
-    def drawn(self):
-        return sum((layer.drawn() for layer in self.layers), [])
-
-    def check_points(self, X, name):
-        self.layers[0].check_points(X, name)
-
     def forward(self, X):
-        saved = []
+        backs = []
         for number, layer in enumerate(self.layers):
             with naming_layer(number):
-                values, residuals = layer.forward(X)
-            saved.append(residuals)
+                values, one = layer.forward(X)
+            backs.append(one)
             X = _as_points(values)
-        return Evaluation(values, saved)
 
-    def pull(self, bar, saved):
-        *below, top = zip(self.layers, saved, strict=True)
-        start = top[0].pull(bar, top[1])
-        return reduce(lambda h_bar, one: one[0].pull(_as_points(h_bar), one[1]), below[::-1], start)
+        def back(bar):
+            *below, top = backs
+            bar = top(bar)
+            for one in reversed(below):
+                bar = one(_as_points(bar))
+            return bar
 
-    def take(self, index):
-        return replace(self, layers=tuple(layer.take(index) for layer in self.layers))
+        return values, back
 
 
 def _as_points(values):

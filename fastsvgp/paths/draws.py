@@ -31,7 +31,7 @@ class Draws:
     """Settings and random numbers of one call of ``sample_paths``, checked.
 
     Numbers are drawn in float64 on the host, so a seed gives the same functions in each dtype and
-    on each device. ``begin`` names the dtype and the device.
+    on each device. ``begin`` names the dtype and the device, and checks ``jitter``.
     """
 
     def __init__(self, num_paths, num_features, frequencies, rng, jitter):
@@ -52,16 +52,13 @@ class Draws:
                 '`frequencies` must be "own", those of each function, or "shared", the same for'
                 f" all, got {frequencies!r:.60}"
             )
-        self._shared, self._rng, self._jitter = (
-            frequencies == "shared",
-            check.generator(rng),
-            jitter,
-        )
+        self._shared, self._rng = frequencies == "shared", check.generator(rng)
+        self.jitter = jitter
 
     def begin(self, model, dtype):
         """Draw numbers of this dtype from now on, on the device of the model; return ``self``."""
         self._dtype, self._home = dtype, home_of(model)
-        self.jitter = check.jitter_amount(self._jitter, dtype)
+        self.jitter = check.jitter_amount(self.jitter, dtype)
         return self
 
     def normal(self, *shape):

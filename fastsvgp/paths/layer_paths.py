@@ -1,5 +1,10 @@
 """Functions of one covariance: random features, and covariances with inducing variables.
 
+Functions are records of weights. ``forward(X)`` returns the values (S, P, n) of S functions of P
+outputs, and ``back(values_bar)``, which returns the cotangent of the points and can be called
+again. Points X are (N, D), the same for all functions, or (S, n, D), own points of each: a chain of
+layers evaluates the functions of a layer at the values of those below.
+
     f_s(x) = mean(x) + Phi_s(x) w_s + sum_t k(x, Z_t) v_st
 
 Phi_s are the features of function s, w_s their weights, and v_st weights of the inducing variables
@@ -18,17 +23,25 @@ import numpy as np
 
 from .. import check, kernels
 from ..covariances import Covariance
-from ..covariances.features.points import at, runs
+from ..covariances.features.points import at, by_rows, runs
 from ..means import Mean
-from ..records import leaf, record, replace, static
+from ..records import leaf, plus, record, replace, static
 from ..records.typed import Array, Record
-from .functions import (
-    Evaluation,
-    Functions,
-    add_mean,
-    pull_mean,
-    taken,
-)
+
+
+def add_mean(values, mean, X, outputs):
+    """Add a mean function, or None, to values (S, P, n) in place; return its pullback to X."""
+    if mean is None:
+        return lambda bar: None
+    m = mean(by_rows(X))
+    values += m if X.ndim == 2 else m.reshape(-1, *X.shape[:2]).swapaxes(0, 1)
+
+    def back(bar):
+        bar = bar.sum(axis=0) if X.ndim == 2 else bar.swapaxes(0, 1).reshape(bar.shape[1], -1)
+        bar = np.ascontiguousarray(bar, like=bar).reshape(*outputs, -1)
+        return mean.vjp(bar, by_rows(X), ("X",))[1].reshape(X.shape)
+
+    return back
 
 
 @record
@@ -75,7 +88,7 @@ class KernelTerm:
             values[functions, :, points] += part
         return K if number == 1 else None
 
-    def pull(self, bar, covariance, X, K):
+    def vjp(self, bar, covariance, X, K):
         """Return the cotangent of X; K is what ``add_to`` returned."""
         v, M, X_bar = self.weights, self.weights.shape[-1], np.empty_like(X)
         for functions, points in runs(X, M) if K is None else [(slice(None), slice(None))]:
@@ -99,7 +112,7 @@ class KernelTerm:
 
 
 @record
-class LayerPaths(Functions):
+class LayerPaths:
     """Functions of one covariance.
 
     Parameters
@@ -136,13 +149,16 @@ class LayerPaths(Functions):
 
     @property
     def num_functions(self):
+        """S."""
         return max(map(len, self.drawn()))
 
     def drawn(self):
+        """Return the arrays of weights, a list."""
         prior = [] if self.weights is None else [self.weights]
         return prior + [term.weights for term in self.terms]
 
     def check_points(self, X, name):
+        """Raise ``ValueError`` unless points (n, D) fit."""
         if self.terms:
             D = self.terms[0].num_columns(self.covariance)
             check.columns(X, D, name, self.covariance.columns_of)
@@ -154,31 +170,32 @@ class LayerPaths(Functions):
         return self.covariance.features(self.num_features, self.seeds, X.shape[-1])
 
     def forward(self, X):
-        if self.weights is None:
+        covariance, w = self.covariance, self.weights
+        if w is None:
             shape = self.num_functions, self.terms[0].weights.shape[1], X.shape[-2]
             values = np.zeros(shape, X.dtype, like=X)
         else:
-            values = self._features(X).multiply(X, self.weights)
-        blocks = [term.add_to(values, self.covariance, X) for term in self.terms]
-        add_mean(values, self.mean, X)
-        return Evaluation(values, (X, blocks))
+            values = self._features(X).multiply(X, w)
+        blocks = [term.add_to(values, covariance, X) for term in self.terms]
+        of_mean = add_mean(values, self.mean, X, self.outputs)
 
-    def pull(self, bar, saved):
-        X, blocks = saved
-        X_bar = np.zeros_like(X)
-        if self.weights is not None:
-            X_bar += self._features(X).multiply_vjp(bar, X, self.weights)
-        for term, K in zip(self.terms, blocks, strict=True):
-            X_bar += term.pull(bar, self.covariance, X, K)
-        if self.mean is not None:
-            X_bar += pull_mean(bar, self.mean, X, self.outputs)
-        return X_bar
+        def back(bar):
+            X_bar = np.zeros_like(X) if w is None else self._features(X).multiply_vjp(bar, X, w)
+            for term, K in zip(self.terms, blocks, strict=True):
+                X_bar += term.vjp(bar, covariance, X, K)
+            return plus(of_mean(bar), X_bar)
+
+        return values, back
 
     def take(self, index):
+        """Return the functions of an index of the first axis: a slice, or whole numbers (K,)."""
         S, seeds = self.num_functions, self.seeds if np.ndim(self.seeds) == 0 else self.seeds[index]
-        terms = tuple(
-            replace(term, weights=taken(term.weights, index)) if len(term.weights) == S else term
-            for term in self.terms
-        )
-        weights = None if self.weights is None else taken(self.weights, index)
-        return replace(self, terms=terms, weights=weights, seeds=seeds)
+
+        def taken(w):
+            if w is None or len(w) < S:  # of all functions
+                return w
+            some = index if isinstance(index, slice) else np.asarray(index, like=w)
+            return np.ascontiguousarray(w[some], like=w)
+
+        terms = tuple(replace(term, weights=taken(term.weights)) for term in self.terms)
+        return replace(self, terms=terms, weights=taken(self.weights), seeds=seeds)

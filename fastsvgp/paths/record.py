@@ -83,11 +83,11 @@ class Paths:
             values, in their shape, and returns those with respect to ``X``. Can be called any
             number of times.
         """
-        values, saved = _evaluated(self.functions, X, True)
+        values, back = _evaluated(self.functions, X, True)
 
         def vjp(values_bar):
             """Pull the cotangent of the values back to the points."""
-            return _pulled(self.functions, saved, values, values_bar)
+            return _pulled(self.functions, back, values, values_bar)
 
         return values, vjp
 
@@ -125,15 +125,15 @@ def _index(index, S):
 
 @public_call()
 def _evaluated(functions, X, keeps=False):
-    """Return the values, in the layout of users, and the residuals if they are kept."""
+    """Return the values, in the layout of users, and their pullback if it is kept."""
     X = checked_points(functions, X)
-    values, saved = functions.forward(X.copy() if keeps else X)
+    values, back = functions.forward(X.copy() if keeps else X)
     check.result(total(values), functions)
-    return _trailing(values, functions.outputs), saved if keeps else None
+    return _trailing(values, functions.outputs), back if keeps else None
 
 
 @public_call()
-def _pulled(functions, saved, values, values_bar):
+def _pulled(functions, back, values, values_bar):
     """Return the cotangent of the points."""
     bar = check.as_array("values_bar", values_bar)
     if bar.shape != values.shape:
@@ -145,7 +145,7 @@ def _pulled(functions, saved, values, values_bar):
     check.common_dtype(bar, names=("values_bar",))
     check.finite("values_bar", bar)
     bar = bar.reshape(*bar.shape[:2], -1).swapaxes(1, 2).astype(values.dtype, copy=False)
-    X_bar = functions.pull(np.ascontiguousarray(bar, like=values), saved)
+    X_bar = back(np.ascontiguousarray(bar, like=values))
     check.result(total(X_bar), functions)
     return X_bar
 
@@ -164,8 +164,8 @@ def _with_gradients(functions, X):
             f"and_grad: `X` must have shape (S, n, D), points of each function, got {X.shape}; for"
             " shared points use numpy.broadcast_to(X, (S, *X.shape))"
         )
-    values, saved = functions.forward(X)
-    gradients = functions.pull(np.ones_like(values), saved)
+    values, back = functions.forward(X)
+    gradients = back(np.ones_like(values))
     check.result(total(gradients) + total(values), functions)
     return _trailing(values, ()), gradients
 

@@ -1,5 +1,6 @@
 """Functions drawn from the posterior of a model: ``sample_paths``, for each kind of model."""
 
+from collections.abc import Callable
 from typing import Unpack
 
 from .. import check, models
@@ -85,8 +86,7 @@ def sample_paths(
     ((3, 1), (3, 1, 1))
     """
     draws = Draws(num_paths, num_features, frequencies, rng, jitter)
-    model, _, _, dtype = check.svgp(model)
-    return finished(drawn_layer(model, draws.begin(model, dtype), outputs_of(model)), model)
+    return finished(*FUNCTIONS[type(model)](model, draws, **others))
 
 
 def finished(functions, model):
@@ -100,27 +100,27 @@ def outputs_of(layer):
     return layer.posterior.check_size(*layer.covariance.num_inducing(layer.inducing))
 
 
-def paths_of_multi(
-    model, num_paths=1, *, num_features=1024, frequencies="own", rng=None, jitter=None
-):
+def functions_of_svgp(model, draws):
+    """Return the functions, and the checked model."""
+    model, _, _, dtype = check.svgp(model)
+    return drawn_layer(model, draws.begin(model, dtype), outputs_of(model)), model
+
+
+def functions_of_multi(model, draws):
     """Draw as for an SVGP: the latent functions are drawn, and then mixed."""
-    draws = Draws(num_paths, num_features, frequencies, rng, jitter)
     model, _, _, dtype = checked_multi(model)
-    return finished(_mixed(model, draws.begin(model, dtype)), model)
+    return _mixed(model, draws.begin(model, dtype)), model
 
 
-def paths_of_deep(
-    model, num_paths=1, *, num_features=1024, frequencies="own", rng=None, jitter=None
-):
+def functions_of_deep(model, draws):
     """Draw as for an SVGP: a function of each layer, at the values of those below."""
-    draws = Draws(num_paths, num_features, frequencies, rng, jitter)
     model, _, _, dtype = checked_deep(model)
     draws.begin(model, dtype)
     layers = []
     for number, layer in enumerate(model.layers):
         with naming_layer(number):
             layers.append(_layer(layer, draws))
-    return finished(ChainedPaths(tuple(layers)), model)
+    return ChainedPaths(tuple(layers)), model
 
 
 def _layer(layer, draws):
@@ -148,5 +148,11 @@ def _mixed(model, draws):
     return MixedPaths(tuple(latents), model.mixing, model.mean, outputs=axes_of(model, J))
 
 
-models.register(MultiGP, sample_paths=paths_of_multi)
-models.register(DeepGP, sample_paths=paths_of_deep)
+# for each kind of model, from the model, ``Draws`` and options
+FUNCTIONS: dict[type, Callable[..., tuple]] = {
+    SVGP: functions_of_svgp,
+    MultiGP: functions_of_multi,
+    DeepGP: functions_of_deep,
+}
+for kind in (MultiGP, DeepGP):
+    models.share(kind, SVGP, "sample_paths")

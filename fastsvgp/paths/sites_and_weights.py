@@ -1,62 +1,57 @@
 """Functions drawn from models with a site per datum, and from models in weight space."""
 
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.layer_pass import LayerParts
+from ..bounds.svgp import SVGP
 from ..qsgp.bases import InducingBasis, RandomFourier
 from ..qsgp.model import QSGP, checked_parts
 from ..sites.site_svgp import SiteSVGP, checked, tie_sites
 from ..sites.vgp import VGP, DataSites
 from .draws import Draws, drawn_layer
 from .layer_paths import KernelTerm, LayerPaths
-from .sample import finished, sample_paths
+from .sample import FUNCTIONS, finished, functions_of_svgp
 
 
-def paths_of_sites(
-    model,
-    num_paths=1,
-    *,
-    site_inputs=None,
-    num_features=1024,
-    frequencies="own",
-    rng=None,
-    jitter=None,
-):
-    """Draw as for an SVGP, from the q(u) of the sites; ``site_inputs`` are their inputs."""
-    options = {"num_features": num_features, "frequencies": frequencies}
+@dataclass(frozen=True)
+class SiteOptions:
+    """Option of ``sample_paths`` for models with a site per datum.
+
+    Parameters
+    ----------
+    site_inputs : (N, D) array
+        The inputs of the sites.
+    """
+
+    site_inputs: Any = None
+
+
+def functions_of_sites(model, draws, site_inputs=None):
+    """Draw as for an SVGP, from the q(u) of the sites."""
     with naming_site_inputs(model, site_inputs):
-        given = tie_sites(model, site_inputs, jitter=jitter)
-    return sample_paths(given, num_paths, rng=rng, jitter=jitter, **options)
+        given = tie_sites(model, site_inputs, jitter=draws.jitter)
+    return functions_of_svgp(given, draws)
 
 
-def paths_of_vgp(
-    model,
-    num_paths=1,
-    *,
-    site_inputs=None,
-    num_features=1024,
-    frequencies="own",
-    rng=None,
-    jitter=None,
-):
-    """Draw as for an SVGP; ``site_inputs`` are the inputs of the sites.
+def functions_of_vgp(model, draws, site_inputs=None):
+    """Draw as for an SVGP.
 
     Positive sites are observations, and need no jitter: N^3 / 3 flops per output and those of
     ``DataSites``. Otherwise the functions are those of ``tie_sites``.
     """
-    draws = Draws(num_paths, num_features, frequencies, rng, jitter)
     with naming_site_inputs(model, site_inputs):
-        given, X, _, _ = checked(model, site_inputs, check.ABSENT, jitter)
+        given, X, _, _ = checked(model, site_inputs, check.ABSENT, draws.jitter)
     if not bool((given.sites.lambda2 > 0).all()):
-        options = {"num_features": num_features, "frequencies": frequencies}
-        return sample_paths(tie_sites(model, X), num_paths, rng=rng, jitter=jitter, **options)
+        return functions_of_svgp(tie_sites(model, X), draws)
     layer = LayerParts(given.covariance, DataSites(given, X), X.copy(), given.mean)
     draws.begin(given, X.dtype)
     outputs = given.sites.lambda1.shape[:-1]
-    return finished(drawn_layer(layer, draws, outputs, columns=X.shape[1]), given)
+    return drawn_layer(layer, draws, outputs, columns=X.shape[1]), given
 
 
 @contextmanager
@@ -112,6 +107,7 @@ def paths_of_weights(model, num_paths=1, *, num_features=None, frequencies=None,
     return finished(LayerPaths(k, (), W, **settings), model)
 
 
-models.register(SiteSVGP, sample_paths=paths_of_sites)
-models.register(VGP, sample_paths=paths_of_vgp)
+FUNCTIONS |= {SiteSVGP: functions_of_sites, VGP: functions_of_vgp}
+for kind in (SiteSVGP, VGP):
+    models.share(kind, SVGP, "sample_paths", options=SiteOptions)
 models.register(QSGP, sample_paths=paths_of_weights)

@@ -7,16 +7,14 @@ from ..bounds.at_prior import at_prior as at_prior, joint_posterior as joint_pos
 from ..bounds.convert import convert as convert
 from ..paths.record import Paths as Paths
 from ..posteriors.base import Pass as Pass, Posterior as Posterior
-from ..posteriors.decoupled import Decoupled as Decoupled
-from ..posteriors.decoupled_weights import DecoupledWeights as DecoupledWeights
+from ..posteriors.decoupled import Decoupled as Decoupled, DecoupledWeights as DecoupledWeights
 from ..posteriors.dual_sites import AbsorbedDualSites as AbsorbedDualSites, DualSites as DualSites
+from ..posteriors.gaussian_factor import Marginal as Marginal, Whitened as Whitened
 from ..posteriors.inverse_free_whitened import InverseFreeWhitened as InverseFreeWhitened
 from ..posteriors.likelihood_form import LikelihoodForm as LikelihoodForm
-from ..posteriors.marginal import Marginal as Marginal
 from ..posteriors.orthogonal import (
     Orthogonal as Orthogonal,
     WhitenedOrthogonal as WhitenedOrthogonal,
 )
 from ..posteriors.relaxed import Relaxed as Relaxed
-from ..posteriors.whitened import Whitened as Whitened
 from ..records.inducing_sets import InducingPair as InducingPair

@@ -43,7 +43,6 @@ from .pseudo_targets import (
     PseudoData,
     PseudoPass,
     add_symmetric_outer,
-    mean_and_variance_bars,
     noisy_values,
     times_Kuu,
     with_noise,
@@ -106,10 +105,7 @@ class InversePass(PseudoPass):
     J : K~^-1 (M, M), symmetric
     J_diagonal : (M,)
     times_J(vectors) : J v for each of the vectors (P, M)
-    H : K~_bar of the rows so far, or only its diagonal if that is enough
     """
-
-    H = None
 
     def project(self, Kuf, kff):
         """Residuals: Kuf, Psi. 2 M^2 N flops."""
@@ -123,20 +119,12 @@ class InversePass(PseudoPass):
         """J Kuf from the second residual of ``project``, which is consumed."""
         return saved
 
-    def pull(self, rows, f_bar):
-        Kuf, saved = rows
-        rows.clear()
-        a, b = self.cotangents(f_bar)
-        self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
+    def sum_rows(self, b, Kuf, saved):
         if not (self.need_Kuf or self.need_Kuu or self.need_variance):
             return None
         Psi = self.Psi(saved)
-        if self.need_Kuu:
-            self.H = kernels.weighted_gram(Psi, b, out=self.H, add=self.H is not None)
-        elif self.need_variance:
-            diagonal = kernels.matmul(np.square(Psi), b[:, None])[:, 0]
-            self.H = diagonal if self.H is None else self.H + diagonal
-        return mean_and_variance_bars(self.w, a, Psi, b) if self.need_Kuf else None
+        self.add_gram(Psi, b)
+        return Psi
 
     def finish(self, kl_bar):
         mean_bar, outer = self.weights_bar(kl_bar), 0.5 * kl_bar * self.w

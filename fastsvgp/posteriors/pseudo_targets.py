@@ -38,7 +38,10 @@ class PseudoPass(Pass):
     means : (P, M); s : (M,); batch : leading axes of the mean, (P,) or ()
     w : (P, M), with E f = Kfu w; Kw : (P, M), Kuu w
     Kuf_a : (P, M), the sum of Kuf a over chunks of rows
+    H : K~_bar of the rows so far, or only its diagonal if that is enough
     """
+
+    H = None
 
     def __init__(self, q, need):
         M = q.mean.shape[-1]
@@ -78,10 +81,29 @@ class PseudoPass(Pass):
         self.clamped += raise_to_floor(cov.reshape(-1)[:: N + 1], np.diagonal(Kff))
         return Joint(mean.reshape(*self.batch, N), np.broadcast_to(cov, (*self.batch, N, N)).copy())
 
-    def cotangents(self, f_bar):
-        """Cotangents of the means (P, N), and of the variances (N,) summed over outputs."""
+    def pull(self, rows, f_bar):
+        Kuf, *saved = rows
+        rows.clear()
         N = f_bar.var.shape[-1]
-        return f_bar.mean.reshape(self.P, N), f_bar.var.reshape(self.P, N).sum(axis=0)
+        a, b = f_bar.mean.reshape(self.P, N), f_bar.var.reshape(self.P, N).sum(axis=0)
+        self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
+        Psi = self.sum_rows(b, Kuf, *saved)
+        return mean_and_variance_bars(self.w, a, Psi, b) if self.need_Kuf else None
+
+    def sum_rows(self, b, Kuf, *saved):
+        """Add a chunk of rows to the sums of b (N,); return Psi (M, N) if it is needed.
+
+        Kuf_bar = w a' - 2 Psi diag(b), and ``saved`` is what ``project`` saved.
+        """
+        raise NotImplementedError
+
+    def add_gram(self, A, b):
+        """Add A diag(b) A', or its diagonal if that is enough, to H."""
+        if self.need_Kuu:
+            self.H = kernels.weighted_gram(A, b, out=self.H, add=self.H is not None)
+        elif self.need_variance:
+            diagonal = kernels.matmul(np.square(A), b[:, None])[:, 0]
+            self.H = diagonal if self.H is None else self.H + diagonal
 
     def weights_kl(self):
         """w' Kuu w / 2, summed over outputs."""

@@ -40,7 +40,6 @@ from .likelihood_form import InversePass
 from .pseudo_targets import (
     PseudoPass,
     add_symmetric_outer,
-    mean_and_variance_bars,
     times_Kuu,
     with_noise,
 )
@@ -109,11 +108,7 @@ class RelaxedPass(PseudoPass):
         cov = Kff - kernels.matmul(Lam, kernels.matmul(self.relaxation.N, Lam), transpose_a=True)
         return self.joint_moments(kernels.matmul(self.w, Kuf), (cov + cov.T) / 2, Kff)
 
-    def pull(self, rows, f_bar):
-        Kuf, Lam, G = rows
-        rows.clear()
-        a, b = self.cotangents(f_bar)
-        self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
+    def sum_rows(self, b, Kuf, Lam, G):
         if self.need_Kuu or self.need_tril or self.need_variance:
             self.C = kernels.weighted_gram(
                 Lam, b, out=self.C, add=self.C is not None, overwrite_a=True
@@ -123,11 +118,9 @@ class RelaxedPass(PseudoPass):
             self.L_bar = kernels.tril_product(
                 Kuf, Lam_bar, out=self.L_bar, add=self.L_bar is not None
             )
-        if not self.need_Kuf:
-            return None
-        return mean_and_variance_bars(
-            self.w, a, kernels.multiply_triangular(self.relaxation.L, G, overwrite_b=True), b
-        )
+        if self.need_Kuf:
+            return kernels.multiply_triangular(self.relaxation.L, G, overwrite_b=True)
+        return None
 
     def finish(self, kl_bar):
         mean_bar = w_bar = self.weights_bar(kl_bar)

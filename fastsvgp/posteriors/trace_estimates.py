@@ -36,7 +36,7 @@ outer products 2 M^2 K.
 import numpy as np
 
 from .. import kernels
-from .pseudo_targets import PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu
+from .pseudo_targets import PseudoPass, add_symmetric_outer, times_Kuu
 from .relaxed_pass import log_dets, multiply_vectors, tril_copy
 
 
@@ -54,7 +54,7 @@ class SampledPass(PseudoPass):
         self.u = self._times_L(Z)
         self.v = self._times_K(self.u)
         self.r, self.rho = self._side_by_side(self.v, self.s[:, None] * self.u, transpose=True)
-        self.H = self.L_bar = None
+        self.L_bar = None
 
     def _times_L(self, A, transpose=False):
         return kernels.multiply_triangular(self.L, A, transpose)
@@ -92,35 +92,22 @@ class SampledPass(PseudoPass):
         f = np.sum((r - z) * r + (2 * z - r) * rho, dtype=float) / z.shape[1]
         return 0.5 * self.P * (f - self.M - log_dets(self.L, self.s)) + self.weights_kl()
 
-    def pull(self, rows, f_bar):
-        Kuf, Lam, U, V = rows
-        rows.clear()
-        a, b = self.cotangents(f_bar)
-        self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        need_Kuf, need_tril, first = self.need_Kuf, self.need_tril, self.L_bar is None
-        if self.need_Kuu:
-            self.H = kernels.weighted_gram(U, b, out=self.H, add=self.H is not None)
-        elif self.need_variance:
-            diagonal = kernels.matmul(np.square(U), b[:, None])[:, 0]
-            self.H = diagonal if self.H is None else self.H + diagonal
-        if not need_Kuf and not need_tril:
+    def sum_rows(self, b, Kuf, Lam, U, V):
+        self.add_gram(U, b)
+        if not self.need_Kuf and not self.need_tril:
             return None
         LV = self._times_L(V, transpose=True)
-        if need_tril:
-            self.L_bar = kernels.tril_product(
-                kernels.scale_columns(V, 2 * b), Lam, out=self.L_bar, add=not first
-            )
-            kernels.tril_product(
-                Kuf,
-                kernels.scale_columns(kernels.add_scaled(Lam, LV, -0.5), -4 * b),
-                out=self.L_bar,
-                add=True,
-            )
-        if not need_Kuf:
+        if self.need_tril:
+            first, V = self.L_bar is None, kernels.scale_columns(V, 2 * b)
+            self.L_bar = kernels.tril_product(V, Lam, out=self.L_bar, add=not first)
+            Lam = kernels.scale_columns(kernels.add_scaled(Lam, LV, -0.5), -4 * b)
+            kernels.tril_product(Kuf, Lam, out=self.L_bar, add=True)
+        if not self.need_Kuf:
             return None
         U *= 2
-        kernels.add_scaled(U, kernels.multiply_triangular(self.L, LV, overwrite_b=True), -1.0)
-        return mean_and_variance_bars(self.w, a, U, b)
+        return kernels.add_scaled(
+            U, kernels.multiply_triangular(self.L, LV, overwrite_b=True), -1.0
+        )
 
     def finish(self, kl_bar):
         need_Kuu, need_variance, need_tril = self.need_Kuu, self.need_variance, self.need_tril

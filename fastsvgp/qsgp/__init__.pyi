@@ -4,8 +4,7 @@ Written by ``python tools/public_names.py``.
 """
 
 from ..qsgp.bases.fourier import RandomFourier as RandomFourier
-from ..qsgp.bases.inducing import InducingBasis as InducingBasis
-from ..qsgp.bases.relevance import RelevanceBasis as RelevanceBasis
+from ..qsgp.bases.inducing import InducingBasis as InducingBasis, RelevanceBasis as RelevanceBasis
 from ..qsgp.bases.samples import (
     BasisSample as BasisSample,
     SparseRows as SparseRows,

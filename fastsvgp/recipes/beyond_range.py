@@ -181,15 +181,15 @@ class BeyondRange(Covariance):
     def features(self, num, seeds, columns):
         def nearest(X):
             b, _, saved = self._change(X)
-            return b, saved
+            return b, lambda b_bar: self._back(b_bar, None, saved)
 
         def change(X):
-            return self._change(X)[1:]
+            _, u, saved = self._change(X)
+            return u, lambda u_bar: self._back(None, u_bar, saved)
 
         inside = self.covariance.features(num, seeds, columns)
         of_u = self._of_u.features(num, seeds, columns)
-        held = Mapped(inside, nearest, lambda b_bar, saved: self._back(b_bar, None, saved), columns)
-        moves = Mapped(of_u, change, lambda u_bar, saved: self._back(None, u_bar, saved), columns)
+        held, moves = Mapped(inside, nearest, columns), Mapped(of_u, change, columns)
         return _Held((held, moves), inside)
 
 

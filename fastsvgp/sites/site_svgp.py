@@ -314,12 +314,7 @@ def checked(model, X, Y, jitter) -> Any:
             "`sites` of the model must be a fastsvgp.sites.Sites(lambda1, lambda2), got"
             f" {type(model.sites).__name__}"
         )
-    check.defer(model, X)
-    X = check.inputs("X", X)
-    Y = Y if Y is check.ABSENT else check.as_array("Y", Y)
-    model, dtype = check.parameters(
-        model, X, *((Y,) if Y is not check.ABSENT and Y.dtype.kind == "f" else ())
-    )
+    model, X, Y, dtype = check.arguments(model, X, Y, ("X", "Y"))
     D = X.shape[1]
     if hasattr(model, "inducing"):
         check.inducing_for(X, model)

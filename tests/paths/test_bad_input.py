@@ -30,7 +30,7 @@ S, n = 3, 4
         ({"frequencies": 1}, ValueError, "`frequencies` must be .* got 1"),
         ({"rng": "x"}, TypeError, "`rng`"),
         ({"jitter": -1.0}, ValueError, "`jitter` must be zero or positive"),
-        ({"site_inputs": 3}, TypeError, "sample_paths has no option `site_inputs` for SVGP"),
+        ({"site_inputs": 3}, TypeError, "`site_inputs` is an option of SiteSVGP and VGP"),
         ({"num_feature": 3}, TypeError, "has no option `num_feature`; did you mean `num_features`"),
     ],
 )

@@ -8,7 +8,7 @@ import fastsvgp as fs
 from fastsvgp.kernels.cpu import triangular
 from fastsvgp.posteriors import whitening
 from fastsvgp.posteriors.base import PriorFactor
-from fastsvgp.posteriors.whitening import base, small as small_whitened
+from fastsvgp.posteriors.whitening import base, gram
 
 
 def form_of(posterior, blocks, columns, need):
@@ -27,11 +27,11 @@ def form_of(posterior, blocks, columns, need):
 @pytest.mark.parametrize("P", [None, 2])
 def test_the_form_follows_the_need_and_the_length_of_the_batch(rng, P, monkeypatch):
     posterior, blocks, _ = problem(rng, "whitened", 6, 1, P)
-    monkeypatch.setattr(small_whitened, "SMALL", 6 * 6 * (6 + 100))
+    monkeypatch.setattr(gram, "SMALL", 6 * 6 * (6 + 100))
     for columns, form in ((99, "small"), (100, "long")):
         assert form_of(posterior, blocks, columns, ("blocks",)) == (form if P is None else "long")
         assert form_of(posterior, blocks, columns, ("posterior",)) == "Gram"
-    monkeypatch.setattr(small_whitened, "SMALL", 0)
+    monkeypatch.setattr(gram, "SMALL", 0)
     for columns, form in (
         (0, "batch"),
         (9 * (P or 1), "batch"),
@@ -55,8 +55,8 @@ def numbers_of(back):
 @pytest.mark.parametrize("name", ["whitened", "marginal"])
 def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
     monkeypatch.setattr(triangular, "INVERSE_UP_TO", inverse_up_to)
-    small = small_whitened.SMALL
-    monkeypatch.setattr(small_whitened, "SMALL", 0)
+    small = gram.SMALL
+    monkeypatch.setattr(gram, "SMALL", 0)
     posterior, blocks, _ = problem(rng, name, 12, 40, P)
     results = []
     for columns in (0, 20 * (P or 1), 10**6):
@@ -64,7 +64,7 @@ def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
         assert (work.inverse is None) == (inverse_up_to == 0 or columns == 0)
         back = back_and_forth(work, blocks)
         results.append(numbers_of(back))
-    monkeypatch.setattr(small_whitened, "SMALL", small)
+    monkeypatch.setattr(gram, "SMALL", small)
     for need in (ALL, (*ALL, "natural_step")):
         work = posterior.start(blocks.Kuu, JITTER, 40, need)
         assert isinstance(work, whitening.SmallWhitenedPass) == (P is None)
@@ -110,8 +110,8 @@ def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatc
     """Convex and concave likelihoods, both in one batch; chunks of rows; single cotangents."""
     posterior, blocks, _ = problem(rng, "whitened", 7, 19)
     results = []
-    for small in (small_whitened.SMALL, 0):
-        monkeypatch.setattr(small_whitened, "SMALL", small)
+    for small in (gram.SMALL, 0):
+        monkeypatch.setattr(gram, "SMALL", small)
         for need in (ALL, ("blocks.Kuf",), ("blocks.Kuu",), ("posterior.mean", "blocks.Kuf")):
             work, found = posterior.start(blocks.Kuu, JITTER, 19, need), []
             assert isinstance(work, whitening.SmallWhitenedPass) == (

@@ -93,28 +93,26 @@ class Modulated(_InRuns):
 class Mapped(_InRuns):
     """Features of a function of mapped inputs, g(phi(x)).
 
-    ``forward(X)`` returns phi (n, F) and residuals for ``back(phi_bar, residuals)``, together up to
+    ``forward(X)`` returns phi (n, F) and its pullback ``back(phi_bar)``, which together hold up to
     ``width`` numbers for a point.
     """
 
-    def __init__(self, part, forward, back, width):
-        self._part, self._forward, self._back, self.size = part, forward, back, part.size
-        self._width = width
+    def __init__(self, part, forward, width):
+        self._part, self._forward, self._width, self.size = part, forward, width, part.size
 
     def _numbers(self, X, w):
         return 2 * self._width * (1 if X.ndim == 2 else len(X))
 
     def _mapped(self, X):
-        phi, residuals = self._forward(by_rows(X))
-        return phi.reshape(*X.shape[:-1], -1), residuals
+        phi, back = self._forward(by_rows(X))
+        return phi.reshape(*X.shape[:-1], -1), back
 
     def _values(self, X, w):
         return self._part.multiply(self._mapped(X)[0], w)
 
     def _values_vjp(self, bar, X, w):
-        phi, residuals = self._mapped(X)
-        phi_bar = self._part.multiply_vjp(bar, phi, w)
-        return self._back(by_rows(phi_bar), residuals).reshape(X.shape)
+        phi, back = self._mapped(X)
+        return back(by_rows(self._part.multiply_vjp(bar, phi, w))).reshape(X.shape)
 
     def multiply_inducing(self, inducing, w):
         """Return g at inducing inputs, which are mapped already."""

@@ -68,9 +68,7 @@ If ``kernels.prefers_inverse``, products with an explicit L^-1 (M^3 / 3) replace
 """
 
 from .base import BatchWhitenedPass, WhitenedPass
-from .gram import GramWhitenedPass
-from .long import LongWhitenedPass
-from .small import SmallWhitenedPass
+from .gram import GramWhitenedPass, LongWhitenedPass, SmallWhitenedPass
 from .summed_variances import sums_pay
 
 __all__ = [
