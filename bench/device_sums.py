@@ -45,7 +45,7 @@ def measured(nccl, through_host, M, B, count):
     import numpy as np
 
     import fastsvgp as fs
-    from fastsvgp.distributed import reduce
+    from fastsvgp.distributed import buffers, reduce
 
     rng = np.random.default_rng(0)
     X, Y = (cupy.asarray(rng.standard_normal(shape)) for shape in ((B, 8), B))
@@ -57,7 +57,8 @@ def measured(nccl, through_host, M, B, count):
         median(lambda more=more: fs.elbo_and_grad(model, X, Y, num_data=10 * B, **more), count)
         for more in ({}, {"group": nccl}, {"group": through_host})
     ]
-    buffer = cupy.zeros(5 + reduce.of_gradient(model, None).size)
+    _, kinds, values = zip(*fs.records.leaves(model), strict=True)
+    buffer = cupy.zeros(1 + buffers.packing_of(kinds, values).size)
     near = np.frombuffer(cupy.cuda.alloc_pinned_memory(buffer.nbytes), np.float64, buffer.size)
     parts = (
         lambda: nccl.sum(buffer),

@@ -7,9 +7,10 @@ the pass on its rows; packing, with the fingerprint of the parameters, and unpac
 the slowest rank; and the all-reduce. The time of a step is that of its slowest rank; all times are
 medians over steps.
 
-The model is T = F(M, B / R) / rate + 2 log2(R) alpha + 2 (R - 1) / R bytes / bandwidth, with F the
-flops of a step; its rate is that of one rank here, its alpha and bandwidth those of all-reduces of
-8 bytes and of the buffer over the ranks of this host, or of a named network with assumed figures.
+The model is T = F(M, B / R) / rate + 4 log2(R) alpha + 2 (R - 1) / R bytes / bandwidth, with F the
+flops of a step, whose ranks meet and then sum; its rate is that of one rank here, its alpha and
+bandwidth those of all-reduces of 8 bytes and of the buffer over the ranks of this host, or of a
+named network with assumed figures.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def work(steps):
     import numpy as np
 
     import fastsvgp as fs
-    from fastsvgp.distributed import packing, protocol, reduce
+    from fastsvgp.distributed import buffers, protocol, reduce
 
     group = fs.distributed.mpi()
     spent = dict.fromkeys(("pack", "wait", "sum"), 0.0)
@@ -75,18 +76,18 @@ def work(steps):
             timed("wait", group.comm.Barrier)()
             timed("sum", group.sum)(buffer)
 
-    packing.Packing.unpack = timed("pack", packing.Packing.unpack)
-    plain, reduce.fingerprint = packing.Packing.pack, timed("pack", reduce.fingerprint)
-    all_reduce = protocol.Share.all_reduce
+    buffers.Packing.unpack = timed("pack", buffers.Packing.unpack)
+    plain, reduce.fingerprint = buffers.Packing.pack, timed("pack", reduce.fingerprint)
+    all_reduce = protocol.Communicator.all_reduce
 
     def counted_once(self, *arguments):
-        packing.Packing.pack = timed("pack", plain)  # already counted in a fingerprint
+        buffers.Packing.pack = timed("pack", plain)  # already counted in a fingerprint
         try:
             return all_reduce(self, *arguments)
         finally:
-            packing.Packing.pack = plain
+            buffers.Packing.pack = plain
 
-    protocol.Share.all_reduce = counted_once
+    protocol.Communicator.all_reduce = counted_once
     mine = Timed()
     for M, B in SIZES:
         rng = np.random.default_rng(0)
@@ -104,7 +105,7 @@ def work(steps):
             total = time.perf_counter() - started
             rows.append([total, total - sum(spent.values()), *spent.values()])
         ours = np.median(rows[WARM:], axis=0)
-        numbers = 6 + M * (M + 1) // 2 + M + M * 8 + 10
+        numbers = 1 + M * (M + 1) // 2 + M + M * 8 + 10
         bare = {}
         for name, count in (("alpha", 1), ("buffer", numbers)):
             buffer, times = np.zeros(count), []
@@ -164,7 +165,7 @@ def measured(steps):
 def predicted(row, M, B, count):
     """Predict the seconds of a step from the rate, the network and the bytes of a row."""
     network = (
-        2 * math.log2(count) * row["latency"]
+        4 * math.log2(count) * row["latency"]
         + 2 * (count - 1) / count * row["bytes"] / row["bandwidth"]
     )
     return flops(M, B / count) / row["rate"] + network

@@ -158,6 +158,12 @@ def test_a_first_number_needs_blas_alone():
     )
 
 
+def test_one_covariance_can_be_added_to_another():
+    """Also where no other was loaded: operators and ``.on`` come with the first."""
+    code = "import fastsvgp as fs; k = fs.RBF(1.0, 1.0); k + k * 2.0; k.on(0)"
+    assert "fastsvgp.covariances.compose" in loaded_by(code)
+
+
 def test_the_help_of_the_command_line_needs_no_numpy():
     loaded = loaded_by(
         "import contextlib, io, os; from fastsvgp.cli import main\n"

@@ -2,7 +2,6 @@
 
 from .. import check
 from ..check.scale import DataScale
-from ..distributed import reduce
 from ..distributed.reduce import on_ranks
 from ..records import leaves, matches
 from ..records.typed import ArrayLike, Group, Names, RecordT, Seed
@@ -65,9 +64,8 @@ def lsvgp_direction(
     """
     options: dict = dict(weights=weights, jitter=jitter, rng=rng, wrt=wrt)
     if group is not None:
-        name, options["with_inverse"] = "lsvgp_direction", False
-        sums = lambda: [reduce.of_gradient(model, _but_inverse(model, wrt))]  # noqa: E731
-        return on_ranks(name, _direction, model, X, Y, sums, group, num_data, options)
+        options["with_inverse"] = False
+        return on_ranks("lsvgp_direction", _direction, model, X, Y, group, num_data, options)
     return _direction(model, X, Y, DataScale(num_data), **options)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from .. import check
 from ..check.scale import DataScale
-from ..distributed import reduce
 from ..distributed.reduce import on_ranks
 from ..records import leaves, replaced, restricted, tree_map
 from ..records.typed import (
@@ -118,8 +117,7 @@ def elbo(
     """
     options: dict = dict(weights=weights, jitter=jitter, rng=rng, **random)
     if group is not None:
-        sums = lambda: [reduce.NUMBER]  # noqa: E731
-        return on_ranks("elbo", bound_of, model, X, Y, sums, group, num_data, options)
+        return on_ranks("elbo", bound_of, model, X, Y, group, num_data, options)
     return bound_of(model, X, Y, DataScale(num_data), **options)
 
 
@@ -244,8 +242,7 @@ def elbo_and_grad(
     """
     options = dict(weights=weights, jitter=jitter, rng=rng, wrt=wrt, inputs=inputs, **random)
     if group is not None:
-        name, sums = "elbo_and_grad", lambda: [reduce.of_gradient(model, wrt)]
-        return on_ranks(name, value_and_grad, model, X, Y, sums, group, num_data, options)
+        return on_ranks("elbo_and_grad", value_and_grad, model, X, Y, group, num_data, options)
     return value_and_grad(model, X, Y, DataScale(num_data), **options)
 
 

@@ -88,7 +88,10 @@ class LayerProtocol(Protocol):
         raise NotImplementedError
 
     def natural_sums(self) -> Any:
-        """Return the sums over rows of a natural step, which ranks add up in place."""
+        """Return the sums over rows of a natural step, which ranks add up in place.
+
+        Those with three axes are matrices of which only the lower triangles count.
+        """
         raise NotImplementedError
 
     def natural_step(self, step_size) -> Any:
@@ -138,10 +141,6 @@ class ModelKind:
 
     def gradient(self, model, bars, likelihood_bar):
         """Make the record of a gradient from the result of ``finish``, or from None."""
-        raise NotImplementedError
-
-    def natural_shapes(self, model):
-        """Return the items of ``natural_sums`` of each turn: ``(kind, shape)`` for a packing."""
         raise NotImplementedError
 
     def check_natural(self, function, model):

@@ -69,9 +69,6 @@ class OfSVGP(ModelKind):
         check.parts(model)
         check.natural(function, model.posterior)
 
-    def natural_shapes(self, model):
-        return [model.posterior.natural_shapes()]
-
     def turns(self, call, shares=False):
         layer = small_step.sums(call, natural=True)
         if not layer:

@@ -12,11 +12,11 @@ class DataScale:
 
     kl : fraction of the KL term that is subtracted here
     partition : the rows of this rank among those of all ranks, or None
-    repeatable : whether a call can be repeated after its first all-reduce
-    alone : whether there are no other ranks, which must reach the same posterior, bit for bit
+    alone : whether there are no other ranks, which must make the same all-reduces and reach the
+        same posterior, bit for bit
     """
 
-    kl, partition, repeatable, alone = 1.0, None, True, True
+    kl, partition, alone = 1.0, None, True
 
     def __init__(self, num_data=None):
         self._num_data = num_data
@@ -25,12 +25,11 @@ class DataScale:
         """Return the factor of the data term for a batch of this number of rows."""
         return data_scale(self._num_data, batch)
 
-    def number(self, value):
-        """Convert a number to the type that ``all_reduce`` takes."""
-        return value
+    def all_reduce(self, *values, lower=()):
+        """Return the sums of these values over the ranks, as a list.
 
-    def all_reduce(self, *values):
-        """Return the sums of these values over the ranks, as a list."""
+        lower : places of the matrices of which only the lower triangles count
+        """
         return list(values)
 
     def all_reduce_gradient(self, value, grad):
@@ -40,9 +39,6 @@ class DataScale:
     def all_reduce_natural(self, layer, value, negative):
         """Return the bound and a count, summed over the ranks; sum the pass's sums in place."""
         return value, negative
-
-    def expect(self, packing):
-        """Announce one more all-reduce, before those already expected."""
 
 
 ALL_ROWS = DataScale()

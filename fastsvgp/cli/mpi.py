@@ -9,6 +9,7 @@ import time
 import numpy as np
 
 from .. import RemoteError, distributed, get_num_threads
+from ..distributed.broadcast import broadcast_file
 from ..distributed.groups.mpi import library
 from ..distributed.protocol import Communicator, mark_reported, reported
 from .data.source import STANDARD_INPUT
@@ -90,28 +91,18 @@ def _own_place(stack, group, args):
     checkpoint of rank 0.
     """
     folder = args.out or default_folder(args.file)
-    path, content, length, error = os.path.join(folder, CHECKPOINT), b"", np.zeros(1), None
-    try:
-        if group.rank:
-            own = stack.enter_context(tempfile.TemporaryDirectory())
-            args = argparse.Namespace(**vars(args) | {"out": own, "quiet": True})
-        elif args.resume and os.path.isfile(path):
-            with open(path, "rb") as file:
-                content = file.read()
-            length[0] = len(content)
-    except OSError as failure:
-        error = failure
-    Communicator.of(group).agree({}, error)
+    path, communicator = os.path.join(folder, CHECKPOINT), Communicator.of(group)
+    if group.rank:
+        own = stack.enter_context(tempfile.TemporaryDirectory())
+        args = argparse.Namespace(**vars(args) | {"out": own, "quiet": True})
     if not args.resume:
         return args
-    group.broadcast(length)
-    numbers = np.zeros(int(length[0]))
-    if group.rank == 0:
-        numbers[:] = np.frombuffer(content, np.uint8)
-    group.broadcast(numbers)
-    if group.rank and len(numbers):
-        with open(os.path.join(args.out, CHECKPOINT), "wb") as file:
-            file.write(numbers.astype(np.uint8).tobytes())
+    (there, *_) = communicator.gathered({"_there": os.path.isfile(path)})
+    if there["_there"]:
+        content = broadcast_file(communicator, path)
+        if group.rank:
+            with open(os.path.join(args.out, CHECKPOINT), "wb") as file:
+                file.write(content)
     return args
 
 

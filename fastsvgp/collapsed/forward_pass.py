@@ -50,7 +50,7 @@ def forward(sgpr, X, Y, jitter, weights=None, scale=ALL_ROWS, keep=True):
     P, N = s.y.shape
     s.count = N if weights is None else total(weights)
     s.count, gram, Lam_y, squares, prior = scale.all_reduce(
-        scale.number(s.count), gram, Lam_y, squares, prior
+        s.count, gram, Lam_y, squares, prior, lower=(1,)
     )
     s.B = kernels.symmetrise(gram)
     s.t = prior - np.trace(s.B, dtype=float) / s.beta

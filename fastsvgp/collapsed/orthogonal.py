@@ -48,7 +48,6 @@ import numpy as np
 
 from .. import kernels, models
 from ..covariances import Covariance
-from ..distributed import reduce
 from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..means import Mean
 from ..posteriors import WhitenedOrthogonal
@@ -107,13 +106,6 @@ def _optimum(s):
     return WhitenedOrthogonal(*fields)
 
 
-def _first_sum(sgpr, Y):
-    """Return the ``Packing`` of the first all-reduce: G and b."""
-    M = sum(sgpr.covariance.num_inducing(sgpr.inducing))
-    P = np.shape(Y)[1] if np.ndim(Y) > 1 else 1
-    return reduce.Packing([("tril", (M, M)), ("real", (M, P))])
-
-
 class _State:
     """Quantities that the value and the gradient share; the sets u and v are slices of the stack.
 
@@ -143,7 +135,7 @@ class _State:
             self.Lam, kernels.full(N, 1, self.y) if weights is None else weights
         )
         b = kernels.matmul(self.Lam, weighted(self.y, weights), transpose_b=True)
-        self.G, b = scale.all_reduce(self.G, b)
+        self.G, b = scale.all_reduce(self.G, b, lower=(0,))
         kernels.symmetrise(self.G)
         free = slice(0, len(self.L)) if sgpr.mean_v is None else u
         R = kernels.cholesky(self.B(free))
@@ -352,6 +344,6 @@ def _checked(sgpr, X, Y, jitter):
     return sgpr, X, Y, jitter
 
 
-FORMS[OrthogonalSGPR] = Form(_checked, _State, _gradient, _optimum, _first_sum, shares=True)
+FORMS[OrthogonalSGPR] = Form(_checked, _State, _gradient, _optimum, shares=True)
 models.register(OrthogonalSGPR, instead=ADVICE)
 models.share(OrthogonalSGPR, SGPR, "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp")

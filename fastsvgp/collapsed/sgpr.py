@@ -51,7 +51,6 @@ from ..bounds.svgp import SVGP
 from ..check import weights as weighing
 from ..check.scale import ALL_ROWS
 from ..covariances import Covariance
-from ..distributed import reduce
 from ..distributed.reduce import on_ranks
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, total, weighted
@@ -123,8 +122,7 @@ def collapsed_bound(
     """
     options = dict(weights=weights, jitter=jitter)
     if group is not None:
-        sums = lambda: _sums(sgpr, Y, reduce.NUMBER)  # noqa: E731
-        return on_ranks("collapsed_bound", _bound, sgpr, X, Y, sums, group, None, options)
+        return on_ranks("collapsed_bound", _bound, sgpr, X, Y, group, None, options)
     return _bound(sgpr, X, Y, **options)
 
 
@@ -132,12 +130,6 @@ def _bound(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
     form = FORMS[type(sgpr)]
     sgpr, X, Y, jitter, weights = checked_with(weights, form.checked, sgpr, X, Y, jitter)
     return form.total(form.forward(sgpr, X, Y, jitter, weights, scale, keep=False), sgpr, scale)
-
-
-def _sums(sgpr, Y, last):
-    """Return the ``Packing`` of each all-reduce of a value."""
-    form = FORMS[type(sgpr)]
-    return [form.sum(sgpr, Y), *([last] if form.shares else [])]
 
 
 @public_call(SGPR)
@@ -197,8 +189,7 @@ def collapsed_bound_and_grad(
     options = dict(weights=weights, jitter=jitter, wrt=wrt)
     if group is not None:
         name = "collapsed_bound_and_grad"
-        sums = lambda: [FORMS[type(sgpr)].sum(sgpr, Y), reduce.of_gradient(sgpr, wrt)]  # noqa: E731
-        return on_ranks(name, _bound_and_grad, sgpr, X, Y, sums, group, None, options)
+        return on_ranks(name, _bound_and_grad, sgpr, X, Y, group, None, options)
     return _bound_and_grad(sgpr, X, Y, **options)
 
 
@@ -253,8 +244,7 @@ def optimal_svgp(
     """
     options = dict(weights=weights, jitter=jitter)
     if group is not None:
-        sums = lambda: _sums(sgpr, Y, reduce.NUMBER)  # noqa: E731
-        return on_ranks("optimal_svgp", _optimum, sgpr, X, Y, sums, group, None, options)
+        return on_ranks("optimal_svgp", _optimum, sgpr, X, Y, group, None, options)
     return _optimum(sgpr, X, Y, **options)
 
 
@@ -276,7 +266,6 @@ class Form(NamedTuple):
     forward : ``forward(sgpr, X, Y, jitter, weights, scale, keep)``, a state with its ``value``
     gradient : ``gradient(state, sgpr, X, wrt, scale)``, on ranks this rank's share
     optimum : ``optimum(state)``, the optimal posterior
-    sum : ``sum(sgpr, Y)``, the ``Packing`` of the first all-reduce
     shares : whether the value of a state is this rank's share, not that of all rows
     """
 
@@ -284,7 +273,6 @@ class Form(NamedTuple):
     forward: Any
     gradient: Any
     optimum: Any
-    sum: Any
     shares: bool
 
     def total(self, s, sgpr, scale):
@@ -439,7 +427,7 @@ def checked_with(
     return sgpr, X, Y, jitter, np.ascontiguousarray(weights.reshape(-1), Y.dtype, like=Y)
 
 
-FORMS[SGPR] = Form(checked, forward, gradient, _whitened, reduce.of_collapsed, shares=False)
+FORMS[SGPR] = Form(checked, forward, gradient, _whitened, shares=False)
 ADVICE = (
     "predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its"
     " bound: fs.collapsed_bound"

@@ -5,5 +5,6 @@ covariances of columns, images, codes or learnt features.
 """
 
 from ..public_names import offer
+from . import columns, compose  # noqa: F401, they give covariances +, * and .on
 
 __getattr__, __dir__, __all__ = offer("covariances")

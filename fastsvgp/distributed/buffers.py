@@ -1,23 +1,98 @@
-"""All-reduce buffers: a header of five numbers, then packed values, in flat float64 memory.
+"""Buffers of all-reduces: leaves packed into flat float64 memory, triangles packed.
 
 The memory is kept for the next call. Values of a model on a device are packed there. A group that
-sums on devices also sums them there, and only the header is copied to the host, with the values of
-the host that follow it. For other groups all values go through pinned host memory, in one copy to
-the host and one back.
+sums on devices also sums them there, and only values of the host are copied to the host. For other
+groups all values go through pinned host memory, in one copy to the host and one back.
 """
+
+import functools
+import math
 
 import numpy as np
 
+from .. import kernels
 from ..runtime import cuda_devices
+from ..runtime.deferred_checks import on_device
 
-HEADER = 5
+TRIANGLES = "tril", "symmetric"
 
 
-def buffer_of(group, device_like):
-    """Make a buffer for values on the device of ``device_like``; None is the host."""
-    if device_like is None:
-        return OnHost()
-    return OnDevice(device_like) if sums_on_device(group) else Pinned(device_like)
+class Packing:
+    """Layout of leaves in a buffer: ``items`` are pairs of a kind and a shape.
+
+    ``size`` is the length of the buffer in float64.
+    """
+
+    def __init__(self, items):
+        self._items, self.size = [], 0
+        for kind, shape in items:
+            count = math.prod(shape)
+            if kind in TRIANGLES:
+                count = math.prod(shape[:-2]) * (shape[-1] * (shape[-1] + 1) // 2)
+            self._items.append((kind, shape, slice(self.size, self.size + count)))
+            self.size += count
+
+    def pack(self, values, out):
+        """Write ``values`` to ``out`` (size,).
+
+        Values on a device are packed there, and copied to a host buffer in one copy.
+        """
+        device_like = next((value for value in values if on_device(value)), None)
+        there = (
+            out if device_like is None or on_device(out) else np.empty(self.size, like=device_like)
+        )
+        for (kind, shape, at), value in zip(self._items, values, strict=True):
+            if kind in TRIANGLES:
+                packed = there[at].reshape(*shape[:-2], -1)
+                kernels.pack_tril(value if on_device(value) else np.asarray(value), packed)
+            else:
+                there[at].reshape(shape)[...] = (
+                    np.asarray(value, like=there) if type(value) is np.ndarray else value
+                )
+        if there is not out:
+            out[:] = there.get()
+
+    def unpack(self, buffer, like, near=None):
+        """Return new leaves from ``buffer``, with the types, dtypes and devices of ``like``.
+
+        near : a copy on the host, if there is one, of a buffer on a device
+        """
+        device_like = next((value for value in like if on_device(value)), None)
+        if device_like is None or not on_device(buffer):
+            near = buffer
+        elif near is None:  # copied up to the last leaf of the host
+            at_host = [at.stop for (*_, at), value in zip(self._items, like, strict=True)
+                       if not on_device(value)]  # fmt: skip
+            near = buffer[: max(at_host)].get() if at_host else None
+        there = (
+            buffer
+            if device_like is None or on_device(buffer)
+            else np.asarray(buffer, like=device_like)
+        )
+        return [
+            _as(value, kind, (there if on_device(value) else near)[at], shape)
+            for (kind, shape, at), value in zip(self._items, like, strict=True)
+        ]
+
+
+@functools.cache
+def _packing(items):
+    return Packing(items)
+
+
+def packing_of(kinds, values):
+    """Return the ``Packing`` of leaves of these kinds."""
+    return _packing(tuple(zip(kinds, map(np.shape, values), strict=True)))
+
+
+def _as(value, kind, part, shape):
+    if kind in TRIANGLES:
+        square = kernels.unpack_tril(part.reshape(*shape[:-2], -1), shape[-1], value.dtype)
+        return kernels.symmetrise(square) if kind == "symmetric" else square
+    if not hasattr(value, "dtype"):
+        return float(part[0])
+    part = part.reshape(shape).astype(value.dtype)
+    return part if type(value) is np.ndarray or on_device(value) else part[()]
 
 
 def sums_on_device(group):
@@ -30,119 +105,42 @@ def on_current_device(numbers):
     return cuda_devices.cupy().asarray(numbers)
 
 
-class OnHost:
-    """Buffer for models on the host, and for single numbers."""
+class Buffer:
+    """Buffer on the device of ``device_like``, where its group sums; None is the host."""
 
-    def __init__(self):
-        self._memory, self._buffer = np.empty(HEADER), None
+    def __init__(self, device_like=None):
+        self._memory = np.empty(0, like=device_like)
 
-    def reserve(self, size):
-        """Allocate memory for this number of values."""
-        if len(self._memory) < HEADER + size:
-            self._memory = np.empty(HEADER + size)
-
-    def _begin(self, packing, header):
-        self.reserve(packing.size)
-        self._buffer = self._memory[: HEADER + packing.size]
-        self._buffer[:HEADER] = header
-        return self._buffer[HEADER:]
-
-    def write(self, packing, header, values):
-        """Write the header and the values of this rank."""
-        packing.pack(values, self._begin(packing, header))
-
-    def zero(self, packing, header):
-        """Write the header, and zeros for the values."""
-        self._begin(packing, header)[:] = 0
-
-    def sum(self, group):
-        """All-reduce; return the header of the sum."""
-        group.sum(self._buffer)
-        return self._buffer[:HEADER].copy()
+    def write(self, packing, values):
+        """Pack values; return the array to sum."""
+        if len(self._memory) < packing.size:
+            self._memory = np.empty(packing.size, like=self._memory)
+        numbers = self._memory[: packing.size]
+        packing.pack(values, numbers)
+        return numbers
 
     def read(self, packing, like):
         """Return the values, as ``Packing.unpack`` does."""
-        return packing.unpack(self._buffer[HEADER:], like)
+        return packing.unpack(self._memory[: packing.size], like)
 
 
-class OnDevice:
-    """Buffer for a group that sums on devices."""
-
-    def __init__(self, device_like):
-        self._memory, self._buffer, self._near = np.empty(HEADER, like=device_like), None, None
-
-    def reserve(self, size):
-        """As ``OnHost.reserve``."""
-        if len(self._memory) < HEADER + size:
-            self._memory = np.empty(HEADER + size, like=self._memory)
-
-    def _begin(self, packing, header, near):
-        self.reserve(packing.size)
-        self._buffer, self._near = self._memory[: HEADER + packing.size], np.empty(HEADER + near)
-        self._buffer[:HEADER].set(np.array(header, float))
-        return self._buffer[HEADER:]
-
-    def write(self, packing, header, values):
-        """As ``OnHost.write``."""
-        packing.pack(values, self._begin(packing, header, packing.end_on_host(values)))
-
-    def zero(self, packing, header):
-        """As ``OnHost.zero``; on the device, where the others sum."""
-        self._begin(packing, header, 0).fill(0.0)
-
-    def sum(self, group):
-        """As ``OnHost.sum``; makes the only copy to the host, which synchronises."""
-        group.sum(self._buffer)
-        self._buffer[: len(self._near)].get(out=self._near)
-        return self._near[:HEADER].copy()
-
-    def read(self, packing, like):
-        """As ``OnHost.read``."""
-        return packing.unpack(self._buffer[HEADER:], like, self._near[HEADER:])
-
-
-class Pinned:
-    """Buffer for a group that sums only on the host."""
+class Pinned(Buffer):
+    """Buffer for values on a device and a group that sums only on the host."""
 
     def __init__(self, device_like):
-        self._there, self._near, self._buffer, self._sent = (
-            np.empty(0, like=device_like),
-            _pinned(HEADER),
-            None,
-            None,
-        )
+        super().__init__(device_like)
+        self._near, self._sent = _pinned(1), None
 
-    def reserve(self, size):
-        """As ``OnHost.reserve``, on the device and in pinned host memory."""
-        if len(self._there) < size:
-            self._there = np.empty(size, like=self._there)
-        if len(self._near) < HEADER + size:
-            self._near = _pinned(HEADER + size)
-
-    def write(self, packing, header, values):
-        """As ``OnHost.write``; packs on the device and copies to the host."""
-        self.reserve(packing.size)
+    def write(self, packing, values):
         if self._sent is not None:
             # the copy to the device of the last sum can still be running, on another stream
             self._sent.synchronize()
-        there, self._buffer = self._there[: packing.size], self._near[: HEADER + packing.size]
-        packing.pack(values, there)
-        self._buffer[:HEADER] = header
-        there.get(out=self._buffer[HEADER:])
-
-    def zero(self, packing, header):
-        """As ``OnHost.zero``, without the device, which can be the cause of the failure."""
-        self._buffer = np.zeros(HEADER + packing.size)
-        self._buffer[:HEADER] = header
-
-    def sum(self, group):
-        """As ``OnHost.sum``."""
-        group.sum(self._buffer)
-        return self._buffer[:HEADER].copy()
+        if len(self._near) < packing.size:
+            self._near = _pinned(packing.size)
+        return super().write(packing, values).get(out=self._near[: packing.size])
 
     def read(self, packing, like):
-        """As ``OnHost.read``."""
-        there, near = self._there[: packing.size], self._buffer[HEADER:]
+        there, near = self._memory[: packing.size], self._near[: packing.size]
         there.set(near)
         self._sent = cuda_devices.cupy().cuda.get_current_stream().record()
         return packing.unpack(there, like, near)

@@ -1,16 +1,11 @@
 """Protocol of a group of ranks: comparison of arguments, all-reduces, and reports of failures.
 
-Values travel in one flat buffer, triangular factors packed, behind a header of five numbers: the
-number of ranks that failed, the number of these that met a matrix that is not positive definite,
-the number that want to stop, and a 16-bit fingerprint c of parameters and arguments with c^2.
-sum c^2 = (sum c)^2 / R holds, exactly, if and only if all fingerprints agree.
-
-A failing rank still joins the next all-reduce, contributing zeros and an error count, so every rank
-learns of the failure and raises. It must know the shape of that all-reduce. Within a call the
-shapes are fixed. Every call and every training begins with a header of the same form, so ranks that
-begin different calls detect this. In a training ``training_group.TrainingGroup`` counts the
-all-reduces. A rank whose program ends joins once in the same way, with a separate count:
-``leaving``.
+Ranks meet in an all-reduce of five numbers: how many of them failed, and a 32-bit checksum of what
+they must agree on, in halves c with c^2. sum c^2 = (sum c)^2 / R holds, exactly, if and only if all
+halves agree. If not all is well, the ranks exchange texts, and all raise. Every call, every sum of
+values and every broadcast in a training begins with a meeting. So a failing rank need not know what
+the others do next: it joins the next meeting, and reports. A rank whose program ends joins once in
+the same way, with a separate count: ``leaving``.
 """
 
 import json
@@ -22,11 +17,12 @@ import numpy as np
 from .. import check
 from ..errors import InvalidSites, NotPositiveDefinite, RemoteError
 from ..runtime import deferred_checks
-from .buffers import buffer_of, on_current_device, sums_on_device
+from .buffers import Buffer, Pinned, on_current_device, packing_of, sums_on_device
 
 LONGEST = 4000  # characters of an error that is sent to other ranks
 LEAVING = 2.0**20  # error count of a rank whose program ends
 NUMBERS = "digest of "  # prefix of the name of a fact that is a digest of an argument
+PARAMETERS = "parameters"  # name of the fact that a sum compares
 # by the ``id`` of a group, because a group may not be hashable, or may equal other groups
 _COMMUNICATORS: dict = {}
 
@@ -88,8 +84,7 @@ class Communicator:
         # a weak reference, so that the group can be freed
         self._group, self.rank, self.size = weakref.ref(group), group.rank, group.size
         self.training, self._buffers = False, {}
-        # a ``Share`` whose sum the others wait for; the rank that left, and its message
-        self.owed, self.gone = None, None
+        self.gone = None  # the rank that left, and its message
 
     @property
     def group(self):
@@ -145,11 +140,11 @@ class Communicator:
         made : function that makes a buffer of a list
         """
         n, r = self.size, self.rank
-        buffer = made([1.0, r, r * r, 0.0, 0.0])  # as long as the header with which any call begins
+        buffer = made([1.0, r, r * r, 0.0, 0.0])  # as long as the numbers of a meeting
         self.group.sum(buffer)
         found, expected = buffer[:3].tolist(), [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
         if found[0] >= LEAVING:
-            self.raise_reported((found[0], 0, 0, 0, 0))
+            self._explain({})
         if found != expected:
             raise ValueError(
                 f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it"
@@ -164,64 +159,82 @@ class Communicator:
                 f" {buffer.tolist()}, not 1"
             )
 
-    def texts(self, own):
-        """Return the texts of all ranks, in their order."""
-        own = own.encode("utf-8", "replace")
+    def agree(self, facts=None, error=None):
+        """Meet the other ranks; all raise if one has an ``error`` or other facts than rank 0.
+
+        Facts are JSON values by name; those whose names begin with "_" are not compared.
+        """
+        public = {name: value for name, value in (facts or {}).items() if not name.startswith("_")}
+        code = zlib.crc32(json.dumps(public).encode())
+        low, high = code & 0xFFFF, code >> 16
+        header = np.array([error is not None, low, low**2, high, high**2], float)
+        try:
+            self.group.sum(header)
+        except Exception as failure:  # of the engine: nothing more can be reported
+            raise mark_reported(failure if error is None else error) from None
+        failed, *bits = header
+        if failed or any(
+            self.size * squares != c * c for c, squares in zip(bits[::2], bits[1::2], strict=True)
+        ):
+            self._explain(public, error)
+
+    def exchange(self, function, buffer, facts=None):
+        """Meet, and call ``function(buffer)``, a sum or a broadcast of the group."""
+        interrupt = None
+        try:
+            self.agree(facts)
+        except KeyboardInterrupt as failure:
+            interrupt = failure  # raised as the meeting ends, so the others exchange
+        try:
+            function(buffer)
+        except Exception as failure:
+            raise mark_reported(failure) from None
+        if interrupt is not None:
+            raise interrupt
+
+    def _explain(self, facts, error=None):
+        """Exchange facts and errors, and raise on every rank."""
+        said = self._said({"facts": facts} if error is None else _report(error))
+        again = all(one.get("again", "error" not in one) for one in said)
+        errors = [
+            (rank, one["error"])
+            for rank, one in enumerate(said)
+            if "error" in one and one.get("again", False) == again
+        ]
+        if isinstance(error, NotPositiveDefinite) and not again:
+            raise mark_reported(RemoteError(*errors[0])) from error
+        if error is not None and not isinstance(error, Stopped):
+            raise mark_reported(error)
+        if errors:
+            kind = RemoteNotPositiveDefinite if again else RemoteError
+            raise mark_reported(kind(*errors[0])) from None
+        if reasons := sum(one.get("stop", 0) for one in said):
+            raise mark_reported(Stopped(reasons))
+        everyone = [one["facts"] for one in said]
+        for name in dict.fromkeys(name for facts in everyone for name in facts):
+            here = everyone[0].get(name)
+            if others := [rank for rank, one in enumerate(everyone) if one.get(name) != here]:
+                raise disagreement(name, others, everyone[others[0]].get(name), here)
+
+    def _said(self, own):
+        """Return the JSON values of all ranks, in their order; remember a rank that has left."""
+        own = json.dumps(own).encode("utf-8", "replace")
         lengths = np.zeros(self.size)
         lengths[self.rank] = len(own)
         self.group.sum(lengths)
         ends = np.cumsum(lengths).astype(int)
         letters = np.zeros(ends[-1])
         letters[ends[self.rank] - len(own) : ends[self.rank]] = np.frombuffer(own, np.uint8)
-        if len(letters):
-            self.group.sum(letters)
+        self.group.sum(letters)
         parts = np.split(letters.astype(np.uint8), ends[:-1])
-        return [part.tobytes().decode("utf-8", "replace") for part in parts]
-
-    def agree(self, facts, error=None):
-        """Compare facts by name; all ranks raise if one has an ``error`` or differs from rank 0.
-
-        Facts are JSON values; those whose names begin with "_" are not compared. One header is
-        enough if all is well: the number of failures, and 32 bits of a checksum of the facts.
-        """
-        self.owed = None
-        public = {name: value for name, value in (facts or {}).items() if not name.startswith("_")}
-        code = zlib.crc32(json.dumps(public).encode())
-        low, high = code & 0xFFFF, code >> 16
-        header = np.array([error is not None, low, low**2, high, high**2], float)
-        self.group.sum(header)
-        failed, *bits = header
-        if not failed and all(
-            self.size * squares == c * c for c, squares in zip(bits[::2], bits[1::2], strict=True)
-        ):
-            return
-        said = self._said({"facts": public} if error is None else {"error": described(error)})
-        for rank, one in enumerate(said):
-            if "error" in one:
-                raise mark_reported(
-                    error if error is not None else RemoteError(rank, one["error"])
-                ) from None
-        first = said[0]["facts"]
-        for one in said:
-            for name in [*first, *(name for name in one["facts"] if name not in first)]:
-                if one["facts"].get(name) != first.get(name):
-                    others = [
-                        at
-                        for at, each in enumerate(said)
-                        if each["facts"].get(name) != first.get(name)
-                    ]
-                    raise disagreement(name, others, one["facts"].get(name), first.get(name))
-
-    def _said(self, own):
-        """Return the JSON values of all ranks; remember a rank that has left."""
-        said = [json.loads(text) for text in self.texts(json.dumps(own))]
+        said = [json.loads(part.tobytes()) for part in parts]
         for rank, one in enumerate(said):
             if "left" in one and self.gone is None:
                 self.gone = rank, one["error"]
         return said
 
     def leaving(self, why):
-        """Join one more sum; a generator that is exhausted when the sum is done.
+        """Join one more meeting; a generator that is exhausted when it is over.
 
         If the programs of other ranks continue, these ranks are sent ``why``. If all programs end,
         nothing more happens.
@@ -229,9 +242,7 @@ class Communicator:
         if self.gone is not None or self.size == 1:
             return
         header = np.array([LEAVING, 0, 0, 0, 0])
-        if self.owed is not None:
-            header = self.owed.answer(header)
-        elif hasattr(self.group, "begin_sum"):
+        if hasattr(self.group, "begin_sum"):
             done = self.group.begin_sum(header)
             while not done():
                 yield
@@ -240,91 +251,65 @@ class Communicator:
         if header[0] < self.size * LEAVING:
             self._said({"error": why, "left": True})
 
-    def gathered(self, facts, error=None):
+    def gathered(self, facts):
         """Compare facts, as ``agree``; return those of all ranks, in their order."""
-        self.agree(facts, error)
-        return [json.loads(text) for text in self.texts(json.dumps(facts))]
+        self.agree(facts)
+        return self._said(facts)
 
-    def call(self, facts, sums, compute):
-        """Check that all ranks make the same call; return ``compute(share)``, for a ``Share``.
+    def run(self, compute):
+        """Return ``compute()``; an error that other ranks do not know is reported to them.
 
-        facts, sums : functions without arguments, which return the facts to compare, and the
-        expected all-reduces, as in ``run``
+        After Ctrl-C, which ends the program, ``leaving`` tells them.
         """
-        found, expected, error = None, None, None
         try:
-            found, expected = facts(), sums()
-            self.reserve(*expected)
-        except Exception as failure:
-            error = failure
-        self.agree(found, error)
-        return self.run(expected, compute)
-
-    def run(self, sums, compute, finished=lambda: None):
-        """Return ``compute(share)``; report an error before the last all-reduce in the next one.
-
-        sums : the ``Packing`` of each all-reduce, and an array on the device where values are
-        packed, or None; finished : called after the last all-reduce
-        """
-        share = Share(self, *sums, finished)
-        try:
-            return compute(share)
+            return compute()
         except BaseException as failure:
-            if not reported(failure) and share.expected:
-                if isinstance(failure, KeyboardInterrupt):
-                    self.owed = share
-                else:
-                    share.all_reduce(None, failure)
+            if not reported(failure) and not isinstance(failure, KeyboardInterrupt):
+                self.agree(None, failure)
             raise
 
-    def buffer(self, packing, device_like):
-        """Return the buffer for values on the device of ``device_like``; its memory is reused.
+    def all_reduce(self, kinds, values, parameters=None):
+        """Return the sums of values over the ranks, as ``Packing.unpack`` does.
 
-        Single numbers use a host buffer for any model, to avoid a copy to the device.
+        kinds : kind of each value, as of a leaf
+        parameters : fingerprint of parameters and arguments that must agree
         """
-        device_like = None if packing.single else device_like
-        place = None if device_like is None else device_like.device.id
+        if checks := deferred_checks.pending():
+            # now, because a call can be repeated only before its first all-reduce
+            check.report_clamped(checks.read(0.0)[1])
+        packing, buffer = packing_of(kinds, values), self._buffer_for(values)
+        facts = {} if parameters is None else {PARAMETERS: parameters}
+        self.exchange(self.group.sum, buffer.write(packing, values), facts)
+        return buffer.read(packing, values)
+
+    def _buffer_for(self, values):
+        """Return the buffer on the device of these values; its memory is reused."""
+        there = next((value for value in values if deferred_checks.on_device(value)), None)
+        place = None if there is None else there.device.id
         if place not in self._buffers:
-            self._buffers[place] = buffer_of(self.group, device_like)
+            near = there is None or sums_on_device(self.group)
+            self._buffers[place] = (Buffer if near else Pinned)(there)
         return self._buffers[place]
 
-    def reserve(self, packings, device_like):
-        """Allocate memory for these all-reduces, which a failing rank needs as well."""
-        for packing in packings:
-            self.buffer(packing, device_like).reserve(packing.size)
 
-    def raise_reported(self, header, error=None):
-        """Raise, on every rank, the error that the header of a sum reports."""
-        failed, not_positive_definite, stop, c, squares = header
-        if failed:
-            said = self._said(
-                {} if error is None or isinstance(error, Stopped) else {"error": described(error)}
-            )
-            rank, message = next(
-                (rank, one["error"]) for rank, one in enumerate(said) if "error" in one
-            )
-            again = failed == not_positive_definite
-            if isinstance(error, NotPositiveDefinite) and not again:
-                raise mark_reported(RemoteError(rank, message)) from error
-            if error is not None and not isinstance(error, Stopped):
-                raise mark_reported(error)
-            raise mark_reported(
-                (RemoteNotPositiveDefinite if again else RemoteError)(rank, message)
-            )
-        if stop:
-            raise mark_reported(Stopped(int(stop)))
-        if self.size * squares != c * c:
-            raise mark_reported(
-                Disagreement(
-                    "the ranks hold different parameters, or gave different arguments: each must"
-                    " have the same model, and the same jitter, rng, num_data and step size. Send"
-                    " those of rank 0 to all with group.broadcast"
-                )
-            )
+def _report(error):
+    """Return what a rank says about its error."""
+    if isinstance(error, Stopped):
+        return {"stop": error.reasons, "facts": {}}
+    again = isinstance(error, NotPositiveDefinite) and not isinstance(error, InvalidSites)
+    return {"error": described(error), "again": again}
 
 
 def disagreement(name, ranks, there=None, here=None):
     """Return the error for a fact, or for a digest of an argument, that differs from rank 0."""
+    if name == PARAMETERS:
+        return mark_reported(
+            Disagreement(
+                "the ranks hold different parameters, or gave different arguments: each must have"
+                " the same model, and the same jitter, rng, num_data and step size. Send those of"
+                " rank 0 to all with group.broadcast"
+            )
+        )
     if not name.startswith(NUMBERS):
         return mark_reported(
             Disagreement(
@@ -348,59 +333,40 @@ def described(error):
     return f"{type(error).__name__}: {error}".rstrip(": ")[:LONGEST]
 
 
-class Share:
-    """The all-reduces of one rank in a call.
+class TrainingGroup:
+    """A group during a training: X and Y of a call are this rank's rows.
 
-    expected : the ``Packing`` of each all-reduce to come
-    device_like : an array on the device where values are packed, or None
-    finished : called after the last all-reduce
-    fingerprint : fingerprint of parameters and arguments that must agree
+    scale : factor of the data term of these rows
+    partition : the ``RowPartition`` of the rows of a call
+    pending : error that this rank reports at the next call, in place of computing, or None
+    fingerprint : fingerprint of the state at the start of the step
+    locate : function that makes a ``BadEntry`` name the row of the data
     """
 
-    def __init__(self, communicator, expected, device_like=None, finished=lambda: None):
-        self.communicator, self.expected, self.device_like, self.finished = (
-            communicator,
-            expected,
-            device_like,
-            finished,
-        )
-        self.fingerprint = 0
+    rows = "placed"
 
-    def all_reduce(self, values, error=None):
-        """Return the sum of ``values`` over the ranks, as ``Packing.unpack`` does.
+    def __init__(self, group):
+        self.communicator, self.group = Communicator.of(group), group
+        self.scale, self.partition = 1.0, None
+        self.pending = self.fingerprint = self.locate = None
 
-        None, or an ``error``, contributes zeros; an error is reported to all ranks.
+    def report(self, error=None):
+        """Meet the other ranks; if there is an ``error``, the training ends on all of them."""
+        self.communicator.agree(None, error)
+
+    def call(self, compute):
+        """Return ``compute()``, as ``Communicator.run``, or report a pending error instead.
+
+        Arguments are not compared: the ranks have agreed on them at the start of the training.
         """
-        if error is None and len(self.expected) > 1 and (checks := deferred_checks.pending()):
-            # now, because a call can be repeated only before its first all-reduce
-            check.report_clamped(checks.read(0.0)[1])
-        packing, self.communicator.owed = self.expected[0], None
-        buffer = self.communicator.buffer(packing, self.device_like)
-        buffer.reserve(packing.size)
-        del self.expected[0]
-        if error is None:
-            try:
-                header = 0, 0, 0, self.fingerprint, self.fingerprint**2
-                (
-                    buffer.zero(packing, header)
-                    if values is None
-                    else buffer.write(packing, header, values)
-                )
-            except Exception as failure:
-                error = failure
-        if error is not None:
-            stop = error.reasons if isinstance(error, Stopped) else 0
-            not_positive_definite = isinstance(error, NotPositiveDefinite) and not isinstance(
-                error, InvalidSites
-            )
-            buffer.zero(packing, (not stop, not_positive_definite, stop, 0, 0))
-        self.communicator.raise_reported(buffer.sum(self.communicator.group), error)
-        if not self.expected:
-            self.finished()
-        return None if values is None else buffer.read(packing, values)
 
-    def answer(self, header):
-        """Join the expected sum with this header and zeros; return the header of the sum."""
-        buffer = self.communicator.buffer(self.expected[0], self.device_like)
-        buffer.zero(self.expected[0], header)
-        return buffer.sum(self.communicator.group)
+        def unless_pending():
+            if self.pending is not None:
+                raise self.pending
+            return compute()
+
+        return self.communicator.run(unless_pending)
+
+    def total(self, value):
+        """Return the sum of a number over the ranks."""
+        return self.communicator.all_reduce(("real",), [value])[0]

@@ -5,7 +5,6 @@ scaled as that of the whole batch. Value and gradient of the bound are therefore
 ranks.
 """
 
-import functools
 import numbers
 import zlib
 from typing import Any, NamedTuple
@@ -13,51 +12,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, kernels
+from ..check.scale import DataScale
 from ..errors import BadEntry
-from ..records import leaves, restricted
+from ..records import leaves, replaced
 from ..runtime.deferred_checks import on_device
 from ..runtime.devices import home_of
 from ..runtime.edge import run as run_as_public
 from . import same_data
-from .packing import NUMBER as NUMBER, Packing
-from .protocol import NUMBERS, Communicator, reported
-from .rank_scale import RankScale
-from .training_group import TrainingGroup
+from .buffers import packing_of
+from .protocol import NUMBERS, Communicator, TrainingGroup, reported
 
-REAL = "real", ()  # a single number in a packing
+NOT_COMPARED = "rng", "draws", "wrt"  # not in the fingerprint: compared elsewhere, or not at all
 
 
 def bounds(count, rank, size):
     """Return the range ``(start, stop)`` of a rank among ``count`` rows."""
     return count * rank // size, count * (rank + 1) // size
-
-
-# --- packings of the all-reduces ------------------------------------------------------------------
-
-
-def of_gradient(model, wrt):
-    """Return the ``Packing`` of a value and of the gradient in these fields."""
-    found = leaves(restricted(model, check.names(wrt, model)))
-    shapes = ((kind, np.shape(value)) for _, kind, value in found if value is not None)
-    return _packing_of((("real", ()), *shapes))
-
-
-def of_collapsed(sgpr, Y):
-    """Return the ``Packing`` of the first all-reduce of a collapsed bound.
-
-    Its items are N, beta Lam Lam' (M, M), Lam y (M, P), |y|^2 and sum kff. Numbers of the host come
-    first, so that only they are copied to the host, with the header.
-    """
-    M, P = sum(sgpr.covariance.num_inducing(sgpr.inducing)), np.shape(Y)[1] if np.ndim(Y) > 1 else 1
-    return Packing([("real", ()), ("tril", (M, M)), ("real", (M, P)), *[("real", ())] * 2])
-
-
-def of_natural_step(shapes_of_turns):
-    """Return the ``Packing`` of each all-reduce of a natural step: the bound, a count, sums."""
-    return [Packing([REAL, REAL, *shapes]) for shapes in shapes_of_turns]
-
-
-NOT_COMPARED = "rng", "draws", "wrt"  # not in the fingerprint: compared elsewhere, or not at all
 
 
 class RowPartition(NamedTuple):
@@ -71,30 +41,60 @@ class RowPartition(NamedTuple):
     own: bool = False
 
 
-# --- calls with a group ---------------------------------------------------------------------------
+class RankScale(DataScale):
+    """The scale of one rank: the same object as that of a single process, with sums over the ranks.
+
+    fingerprint : fingerprint of parameters and arguments, compared in every sum
+    """
+
+    alone = False
+
+    def __init__(self, communicator, fingerprint, factor, partition):
+        self.communicator, self.fingerprint = communicator, fingerprint
+        self._factor, self.partition = factor, partition
+        self.kl = 1.0 / communicator.size
+
+    def factor(self, batch):
+        return self._factor
+
+    def all_reduce(self, *values, lower=()):
+        kinds = ["tril" if at in lower else "real" for at in range(len(values))]
+        return self.communicator.all_reduce(kinds, values, self.fingerprint)
+
+    def all_reduce_gradient(self, value, grad):
+        paths, kinds, found = present(grad)
+        value, *sums = self.communicator.all_reduce(
+            ("real", *kinds), (value, *found), self.fingerprint
+        )
+        return value, replaced(grad, dict(zip(paths, sums, strict=True)))
+
+    def all_reduce_natural(self, layer, value, negative):
+        sums = layer.natural_sums()
+        lower = [at + 2 for at, one in enumerate(sums) if one.ndim == 3]
+        value, negative, *totals = self.all_reduce(value, float(negative), *sums, lower=lower)
+        for ours, total in zip(sums, totals, strict=True):
+            ours[...] = total
+        return value, int(negative)
 
 
-def on_ranks(name, function, model, X, Y, sums, group, num_data, options):
+def present(record):
+    """Return paths, kinds and values of the leaves of a record that are not None."""
+    found = [leaf for leaf in leaves(record) if leaf[2] is not None]
+    return zip(*found, strict=True) if found else ((), (), ())
+
+
+def on_ranks(name, function, model, X, Y, group, num_data, options):
     """Call a bound on all ranks of a group: ``function(model, X, Y, scale, **options)``.
 
     name : name of the public function
-    sums : function without arguments, which returns the ``Packing`` of each all-reduce
     num_data : that of the public function; None if it has no such option
     options : all other options of the function; ``wrt`` and ``draws`` are left out if None
     """
     call = BoundCall.of(name, function, model, num_data, options)
     if isinstance(group, TrainingGroup):
-        return group.call(
-            lambda: (sums(), home_of(model)), lambda share: call.placed(share, group, X, Y)
-        )
+        return group.call(lambda: call.placed(group, X, Y))
     communicator = Communicator.of(group)  # refuses a group in a training
-    counts = group.rows == "own" and (num_data is not None or call.drawing)
-    first = [Packing([("real", (communicator.size,))])] if counts else []
-    return communicator.call(
-        lambda: call.facts() | _of_data(group, X, Y, call.weights) | call.more_facts(counts),
-        lambda: (first + sums(), home_of(model)),
-        lambda share: call.shared_out(share, group, X, Y, counts),
-    )
+    return communicator.run(lambda: call.shared_out(communicator, group, X, Y))
 
 
 class BoundCall(NamedTuple):
@@ -129,66 +129,46 @@ class BoundCall(NamedTuple):
         """The option ``rng``; None for a function that takes none."""
         return self.options.get("rng")
 
-    def facts(self):
-        """Return the facts about the model on which ranks must agree."""
-        found = {
-            "function": self.name,
-            "model": type(self.model).__name__,
-            "wrt": list(self.options["wrt"]) if "wrt" in self.options else None,
-        }
-        found |= {
-            path: [kind, list(np.shape(value))]
-            for path, kind, value in leaves(self.model)
-            if value is not None
-        }
-        found["posterior"] = type(getattr(self.model, "posterior", None)).__name__
-        found["likelihood"] = type(getattr(self.model, "likelihood", None)).__name__
-        return found | {"place of the model": lives_on(self.model)}
-
-    def more_facts(self, counts):
-        return {"counts": counts, "draws": "draws" in self.options, "rng": seed_of(self.rng)}
-
-    def placed(self, share, group, X, Y):
+    def placed(self, group, X, Y):
         """Run the call in a training: X and Y are this rank's part of a batch."""
-        share.fingerprint = _fingerprint(group.fingerprint, self.model, self._compared(self.rng))
-        scale = RankScale(share, group.scale, group.partition)
-        try:
-            return self._run(scale, X, Y, self.weights, self.rng)
-        except BadEntry as error:
-            if group.locate is not None and not reported(error):
-                group.locate(error)
-            raise
+        fingerprint = group.fingerprint
+        if fingerprint is None:
+            fingerprint = self._fingerprint(self.rng)
+        scale = RankScale(group.communicator, fingerprint, group.scale, group.partition)
+        return self._run(scale, X, Y, self.weights, self.rng, group.locate)
 
-    def shared_out(self, share, group, X, Y, counts):
-        """Run the call on this rank's part of X and Y, or on all of them with rows="own".
-
-        counts : whether the ranks exchange their numbers of rows
-        """
-        communicator, seed = share.communicator, self._seed(share.communicator)
-        share.fingerprint = _fingerprint(None, self.model, self._compared(seed))
+    def shared_out(self, communicator, group, X, Y):
+        """Run the call on this rank's part of X and Y, or on all of them with rows="own"."""
+        # whether the ranks exchange their numbers of rows
+        counts = group.rows == "own" and (self.num_data is not None or self.drawing)
+        wrt = list(self.options["wrt"]) if "wrt" in self.options else None
+        facts = {"function": self.name, "wrt": wrt} | facts_of(group, self.model, X, Y)
+        facts |= {"weights": self.weights is not None, "counts": counts}
+        facts |= {"draws": "draws" in self.options, "rng": seed_of(self.rng)}
+        if group.rows == "all" and group.size > 1:
+            digests = same_data.of_rows(X, Y, self.weights)
+            facts |= {NUMBERS + name: digest for name, digest in digests.items()}
+        communicator.agree(facts)
+        seed = self._seed(communicator)
         rows, locate, x, y, w = rows_of(
             group, X, Y, self.weights, self.options.get("inputs", False)
         )
         partition = RowPartition(len(X), rows, own=group.rows == "own")
         if counts:
-            numbers_of_rows = share.all_reduce(
-                [np.eye(communicator.size)[communicator.rank] * len(x)]
-            )[0]
-            ends = np.cumsum([0, *numbers_of_rows.astype(int)])
+            own = np.eye(communicator.size)[communicator.rank] * len(x)
+            ends = np.cumsum([0, *communicator.all_reduce(("real",), [own])[0].astype(int)])
             partition = RowPartition(
                 ends[-1], slice(*ends[communicator.rank : communicator.rank + 2]), own=True
             )
-        scale = RankScale(share, check.data_scale(self.num_data, int(partition.count)), partition)
-        try:
-            return self._run(scale, x, y, w, seed)
-        except BadEntry as error:
-            if not reported(error):
-                locate(error)
-            raise
+        factor = check.data_scale(self.num_data, int(partition.count))
+        scale = RankScale(communicator, self._fingerprint(seed), factor, partition)
+        return self._run(scale, x, y, w, seed, locate)
 
-    def _compared(self, seed):
+    def _fingerprint(self, seed):
+        """Return the fingerprint of the model and of the arguments."""
         more = {name: value for name, value in self.options.items() if name not in NOT_COMPARED}
-        return self.num_data, seed, more
+        arguments = self.num_data, seed, more
+        return fingerprint(self.model) ^ zlib.crc32(repr(arguments).encode())
 
     def _seed(self, communicator):
         quantities = getattr(getattr(self.model, "posterior", None), "random_quantities", ())
@@ -197,9 +177,14 @@ class BoundCall(NamedTuple):
             return common_seed(communicator, self.rng)
         return self.rng
 
-    def _run(self, scale, X, Y, weights, seed):
+    def _run(self, scale, X, Y, weights, seed, locate):
         options = self.options | ({"rng": seed} if "rng" in self.options else {})
-        return run_as_public(self.function, self.model, X, Y, scale, weights=weights, **options)
+        try:
+            return run_as_public(self.function, self.model, X, Y, scale, weights=weights, **options)
+        except BadEntry as error:
+            if locate is not None and not reported(error):
+                locate(error)
+            raise
 
 
 def seed_of(rng):
@@ -222,29 +207,27 @@ def common_seed(communicator, rng):
     return int(seed[0])
 
 
-def _of_data(group, X, Y, weights):
-    """Return the facts about the data on which ranks must agree."""
-    x, y = np.shape(X), np.shape(Y)
-    for name, shape in (("X", x), ("Y", y)):
-        if not shape:
+def facts_of(group, model, X, Y):
+    """Return the facts about model and data on which ranks must agree."""
+    found = {"model": type(model).__name__}
+    for name in ("posterior", "likelihood"):
+        found[name] = type(getattr(model, name, None)).__name__
+    found["place of the model"] = "the host" if home_of(model) is None else "a device"
+    for path, _, value in leaves(model):
+        found[f"shape of {path}"] = None if value is None else _shape_of(value)
+    for name, value in (("X", X), ("Y", Y)):
+        if not np.shape(value):  # of an attribute, if there is one: reads no rows
             raise ValueError(f"`{name}` must have rows, got a single value")
-    found = {
-        "columns of X": list(x[1:]),
-        "shape of a row of Y": list(y[1:]),
-        "rows": group.rows,
-        "weights": weights is not None,
-    }
-    found |= {
-        f"dtype of {name}": str(getattr(value, "dtype", None))
-        for name, value in (("X", X), ("Y", Y))
-    }
+        found[f"shape of {name}"] = list(np.shape(value)[1:])
+        found[f"dtype of {name}"] = str(getattr(value, "dtype", None))
+    found["rows"] = group.rows
     if group.rows == "all":
-        found["rows of X"] = x[0]
-    if group.rows == "all" and group.size > 1:
-        found |= {
-            NUMBERS + name: digest for name, digest in same_data.of_rows(X, Y, weights).items()
-        }
+        found["rows of X"] = len(X)
     return found
+
+
+def _shape_of(value):
+    return [*np.shape(value), str(getattr(value, "dtype", np.dtype(type(value))))]
 
 
 def rows_of(group, X, Y, weights, inputs=False):
@@ -304,30 +287,10 @@ def on_host(array):
     return array.get() if on_device(array) else np.asarray(array)
 
 
-def _fingerprint(at_start, model, arguments):
-    """Return the fingerprint at the start of a step, if any, else that of model and arguments."""
-    if at_start is not None:
-        return at_start
-    return fingerprint(model) ^ zlib.crc32(repr(arguments).encode()) & 0xFFFF
-
-
 def fingerprint(model):
-    """Return a 16-bit fingerprint of a record, without numbers above the diagonals of factors."""
-    found = [(kind, value) for _, kind, value in leaves(model) if value is not None]
-    packing = _packing_of(tuple((kind, np.shape(value)) for kind, value in found))
-    device_like = home_of(model)
-    buffer = (
-        np.empty(packing.size) if device_like is None else np.empty(packing.size, like=device_like)
-    )
-    packing.pack([value for _, value in found], buffer)
-    return zlib.crc32(kernels.fold_bits(buffer).tobytes()) & 0xFFFF
-
-
-def lives_on(model):
-    """Return in words where the numbers of a record are; it must agree on all ranks."""
-    return "the host" if home_of(model) is None else "a device"
-
-
-@functools.cache
-def _packing_of(items):
-    return Packing(items)
+    """Return a 32-bit fingerprint of a record, without numbers above the diagonals of factors."""
+    _, kinds, values = present(model)
+    packing, device_like = packing_of(kinds, values), home_of(model)
+    buffer = np.empty(packing.size, like=device_like)
+    packing.pack(values, buffer)
+    return zlib.crc32(kernels.fold_bits(buffer).tobytes())

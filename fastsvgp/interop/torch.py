@@ -23,8 +23,7 @@ from ..optim.flat import Unravel
 from ..records import is_record, leaves, replaced, tree_map
 from ..runtime.devices import home_of
 from .options import refuse_following
-from .torch_memory import DTYPES, arrays_at, flattened, half_precision
-from .torch_once import once, refuse_transforms
+from .torch_tensors import DTYPES, arrays_at, flattened, half_precision, once, refuse_transforms
 
 
 class _Process(torch.nn.Module):

@@ -15,14 +15,13 @@ from ..bounds.protocol import KINDS, ModelKind
 from ..bounds.svgp import SVGP
 from .latent_pass import LatentPass
 from .model import MultiGP, checked, layers_of, naming_latent
-from .turns import natural_shapes, turns
+from .turns import turns
 
 
 class OfMultiGP(ModelKind):
     """The bound of a ``MultiGP``."""
 
     checked = staticmethod(checked)
-    natural_shapes = staticmethod(natural_shapes)
     turns = staticmethod(turns)
 
     def quantities(self, model, X, dtype, rng, options, partition=None):

@@ -77,7 +77,11 @@ class JointPass(LatentPass):
     def natural_sums(self):
         """Return the sums of every layer, and then those of the pairs, in one list."""
         own = [part for work in self.passes for part in work.natural_sums()]
-        return [*own, *self._cross]
+        places = [(self._places[k][0], self._places[other][0]) for k, other, *_ in self._pairs]
+        return own + [
+            cross[None] if first == second else cross
+            for (first, second), cross in zip(places, self._cross, strict=True)
+        ]
 
     def natural_step(self, step_size):
         """Return the posteriors of all layers after a step."""

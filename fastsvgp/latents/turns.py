@@ -15,7 +15,6 @@ from ..records import Marginals, replace, tree_map
 from ..records.inducing_sets import naming_repeated
 from .joint_step import JointPass, moves_jointly
 from .latent_pass import LatentPass
-from .mixing import Mixing
 from .model import counts_of, layers_of, naming_latent
 
 
@@ -33,25 +32,6 @@ def turns(call, shares=False):
     layer = TurnPass(call, each)
     for number, output in order_of(model):
         layer.move((yield layer.turn(number, output)))
-
-
-def natural_shapes(model):
-    """Return the items of the sums of each part of a step, for packings."""
-    own = [layer.posterior.natural_shapes() for layer in model.latents]
-    if not moves_jointly(model):
-        return [own[number] for number, _ in order_of(model)]
-    sizes = [
-        (number, sum(layer.covariance.num_inducing(layer.inducing)))
-        for number, (layer, count) in enumerate(
-            zip(layers_of(model), counts_of(model), strict=True)
-        )
-        for _ in range(count)
-    ]
-    cross = [
-        ("tril" if sizes[k][0] == sizes[other][0] else "real", (sizes[k][1], sizes[other][1]))
-        for k, other, *_ in Mixing(model.mixing).pairs()
-    ]
-    return [[*(item for one in own for item in one), *cross]]
 
 
 def order_of(model):

@@ -102,10 +102,6 @@ class OfDeepGP(ModelKind):
             raise TypeError(f"{function}: {NOT_OF_LAST}")
         check.natural(function, model.layers[-1].posterior)
 
-    def natural_shapes(self, model):
-        q = getattr(model.layers[-1], "posterior", None)  # every rank refuses ParallelLayers
-        return [[]] if q is None else [q.natural_shapes()]
-
     def turns(self, call, shares=False):
         """Yield a step of the last layer, which is an SVGP on the draws of the layers below.
 

@@ -3,7 +3,7 @@
 By default CuPy reduces arrays by CUB. Its own kernels are one launch without further memory, can be
 captured into a graph, and are what the tests without a GPU run. They are slower for long arrays,
 but a step sums over no more than a batch. The setting is one for the process: within the context it
-holds for all threads, and afterwards it is what it was.
+holds for all threads, and is restored afterwards.
 """
 
 import contextlib
@@ -19,14 +19,6 @@ _before: list = []  # the settings outside
 @contextlib.contextmanager
 def plain_reductions():
     """Context in which CuPy reduces arrays by its own kernels."""
-    _enter()
-    try:
-        yield
-    finally:
-        _leave()
-
-
-def _enter():
     global _inside
     core = cuda_devices.cupy()._core
     with _lock:
@@ -35,13 +27,11 @@ def _enter():
             core.set_reduction_accelerators([])
             core.set_routine_accelerators([])
         _inside += 1
-
-
-def _leave():
-    global _inside
-    core = cuda_devices.cupy()._core
-    with _lock:
-        _inside -= 1
-        if not _inside:
-            core.set_reduction_accelerators(_before[0])
-            core.set_routine_accelerators(_before[1])
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                core.set_reduction_accelerators(_before[0])
+                core.set_routine_accelerators(_before[1])

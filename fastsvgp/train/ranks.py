@@ -2,9 +2,9 @@
 
 Model and optimiser are bitwise the same on every rank, because they are updated by all-reduced
 numbers. Only rank 0 calls back, validates, logs and writes checkpoints. A decision of a single rank
-(an interrupt, an error in a callback, patience with a score) is reported in the header of the next
-all-reduce, in place of a computation; all ranks then end with the step before. After the last step
-an all-reduce of a header alone confirms that every rank has finished.
+(an interrupt, an error in a callback, patience with a score) is reported when the ranks meet next,
+in place of a computation; all ranks then end with the step before. After the last step they meet
+once more, which confirms that every rank has finished.
 """
 
 import contextlib
@@ -23,20 +23,20 @@ from ..distributed.protocol import (
     Communicator,
     Disagreement,
     Stopped,
+    TrainingGroup,
     disagreement,
     mark_reported,
     mark_unreported,
     reported,
 )
-from ..distributed.training_group import TrainingGroup
 from ..errors import Diverged, warn
-from ..records import leaves, replace
+from ..records import replace
 from ..runtime.signals import stop_after_step
 from .arguments import rows as data_rows
 from .loop import Recorder, StopTraining, info_of
 
 log = logging.getLogger("fastsvgp")
-# reasons to stop, as numbers in a header: their sum counts the ranks for each
+# reasons to stop, as numbers: their sum counts the ranks for each
 REASONS = {"interrupted": 1, "callback": 2**16, "patience": 2**32}
 KINDS = "SVGP, DeepGP, SGPR and OrthogonalSGPR"
 ALONE = {
@@ -53,7 +53,7 @@ class Session(TrainingGroup):
 
     num_rows : number of rows of all ranks; counts : rows of positive weight per rank;
     validates, ending : whether rank 0 validates, and writes checkpoints;
-    report_new : function that reports an error that the other ranks do not know yet
+    over : whether no rank waits for a report any more, because all know how the training ends
     """
 
     def __init__(self, group, facts, validates, ending):
@@ -62,7 +62,15 @@ class Session(TrainingGroup):
         self.counts = [one["_rows"][1] for one in facts]
         self.num_rows = sum(one["_rows"][0] for one in facts) if self.own else facts[0]["_rows"][0]
         self.validates, self.ending, self.replicating = validates, ending, False
-        self.report_new = lambda error: self.communicator.agree(None, error)
+        self.over = False
+
+    def begun(self, *state):
+        """Return the state at the start of a step: that of rank 0, if the ranks have drifted."""
+        if self.replicating:
+            self.report()
+            state = [broadcast.broadcast_record(self.group, part) for part in state]
+        self.fingerprint = reduce.fingerprint(state[0])
+        return state
 
     def rows_of(self, X, Y, weights):
         """Return ``(X, Y, weights)`` of this rank."""
@@ -72,13 +80,10 @@ class Session(TrainingGroup):
 
 def fitted(fit, group, model, X, Y, given):
     """Run ``fit(model, X, Y, given, session)`` on all ranks of a group, each with a ``Session``."""
-    communicator, facts, error = Communicator.of(group), None, None
-    try:
-        facts = _facts(group, model, X, Y, given)
-    except Exception as failure:
-        error = failure
-    everyone = communicator.gathered(facts, error)
-    if "_data" in facts and (other := same_data.differing([one["_data"] for one in everyone])):
+    communicator = Communicator.of(group)
+    everyone = communicator.run(lambda: communicator.gathered(_facts(group, model, X, Y, given)))
+    data = [one["_data"] for one in everyone if "_data" in one]
+    if data and (other := same_data.differing(data)):
         raise disagreement(NUMBERS + other[0], other[1])
     if not isinstance(everyone[0]["seed"], int):
         # no seed was given: rank 0 draws one
@@ -92,13 +97,13 @@ def fitted(fit, group, model, X, Y, given):
             stack.enter_context(_quiet())
         communicator.training = True
         try:
-            if everyone[0]["_resume"] is not None:
-                copy = _resumed(communicator, group, given["resume"], everyone[0]["_resume"])
+            if given["resume"] is not None:
+                copy = _resumed(communicator, given["resume"])
                 given = given | {"resume": stack.enter_context(copy)}
             return fit(model, X, Y, given, session)
         except Exception as failure:
-            if not reported(failure):
-                session.report_new(failure)
+            if not session.over and not reported(failure):
+                session.report(failure)
             raise
         finally:
             communicator.training = False
@@ -109,28 +114,13 @@ def _facts(group, model, X, Y, given):
     X, Y, weights = data_rows("X", X), data_rows("Y", Y), given["weights"]
     _refuse_kind(model)
     counted = _counted_rows(group, X, Y, weights)
-    found = {
-        "model": type(model).__name__,
-        "shape of X": list(X.shape[1:]),
-        "shape of Y": list(Y.shape[1:]),
-        "dtype of X": str(X.dtype),
-        "dtype of Y": str(Y.dtype),
-        "rows": group.rows,
-        "_rows": [len(X), counted],
-    }
-    if group.rows == "all":
-        found["rows of X"] = len(X)
+    found = reduce.facts_of(group, model, X, Y) | {"_rows": [len(X), counted]}
     if group.rows == "all" and group.size > 1:
         found["_data"] = same_data.of_all(X, Y, weights)
-    for path, _, value in leaves(model):
-        found[f"shape of {path}"] = (
-            None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
-        )
-    found["place of the model"] = reduce.lives_on(model)
     found["numbers of the model"] = reduce.fingerprint(model)
-    found |= _facts_of_options(given)
-    resume = given["resume"]
-    return found | {"_resume": None if resume is None else _length(group, resume)}
+    if given["resume"] is not None:
+        files.as_path("fit: `resume`", given["resume"])
+    return found | _facts_of_options(given)
 
 
 def _refuse_kind(model):
@@ -181,31 +171,17 @@ def _facts_of_options(given):
     return found
 
 
-def _length(group, path):
-    """Return the size in bytes of a file on rank 0; 0 on other ranks, which need not see it."""
-    path = files.as_path("fit: `resume`", path)
-    return os.path.getsize(path) if group.rank == 0 else 0
-
-
 @contextlib.contextmanager
-def _resumed(communicator, group, path, length):
+def _resumed(communicator, path):
     """Copy the checkpoint of rank 0 to a file that this rank can read."""
-    content, error = np.zeros(length), None
-    try:
-        if group.rank == 0:
-            with open(path, "rb") as file:
-                content[:] = np.frombuffer(file.read(length), np.uint8)
-    except Exception as failure:
-        error = failure
-    communicator.agree({}, error)
-    group.broadcast(content)
-    if group.rank == 0:
+    content = broadcast.broadcast_file(communicator, path)
+    if communicator.rank == 0:
         yield path
         return
     handle, copy = tempfile.mkstemp(suffix=".npz")
     try:
         with open(handle, "wb") as file:
-            file.write(content.astype(np.uint8).tobytes())
+            file.write(content)
         yield copy
     finally:
         os.unlink(copy)
@@ -240,8 +216,7 @@ class RankRecorder(Recorder):
 
     def run(self):
         session = self._session
-        session.communicator.agree({"function": "fit"})  # all ranks are ready
-        session.report_new = session.report
+        session.report()  # all ranks are ready
         self._compile()
         with stop_after_step(ending=session.ending) as self._signals:
             reason, error = self._train(), None
@@ -308,7 +283,7 @@ class RankRecorder(Recorder):
         if reported(error):
             # mark the error itself, because ``from None`` drops its cause
             return mark_reported(error)
-        session.report_new = _heard
+        session.over = True
         try:
             session.report(error)
         except BaseException as shared:
@@ -355,7 +330,7 @@ class RankRecorder(Recorder):
         pending = error or session.pending
         if pending is None and self._signals:
             pending = Stopped(REASONS["interrupted"])
-        session.pending, session.report_new = None, _heard
+        session.pending, session.over = None, True
         try:
             session.report(pending)
         except Stopped as stop:
@@ -366,17 +341,11 @@ class RankRecorder(Recorder):
 
     def _best_of_rank_0(self, end):
         """Return the final state with the scores and the best model of rank 0."""
-        group, scores = self._session.group, end.scores
-        count = np.array([float(len(scores))])
-        group.broadcast(count)
-        flat = (
-            np.array(scores, float).reshape(-1) if group.rank == 0 else np.zeros(2 * int(count[0]))
-        )
-        group.broadcast(flat)
+        session, scores = self._session, np.array(end.scores, float).reshape(-1, 2)
+        first, *_ = session.communicator.gathered({"_scores": scores.tolist()})
         best = end.model if end.best is None else end.best
-        return replace(
-            end, scores=flat.reshape(-1, 2), best=broadcast.broadcast_record(group, best)
-        )
+        best = broadcast.broadcast_record(session.group, best)
+        return replace(end, scores=np.array(first["_scores"], float).reshape(-1, 2), best=best)
 
 
 def _of_our_own(error):
@@ -384,10 +353,6 @@ def _of_our_own(error):
     if isinstance(error, KeyboardInterrupt):
         return Stopped(REASONS["interrupted"])
     return mark_unreported(error)
-
-
-def _heard(error):
-    """Do nothing: the other ranks know of the error, or have left."""
 
 
 def _reason(reasons):

@@ -22,7 +22,7 @@ class Counted:
 
 @emulated
 def test_copies_of_a_collapsed_bound(gpu):
-    """Two sums on the device: per sum the header and one number are copied, whatever M is."""
+    """Two sums on the device: per sum one number is copied, whatever M is."""
 
     def work(group):
         found = []
@@ -37,15 +37,15 @@ def test_copies_of_a_collapsed_bound(gpu):
     (found,) = on_ranks(gpu, "nccl", 1, work)
     for counted in found:
         # value and flags up to the first sum, after it each flag separately; the fingerprint;
-        # headers and numbers of two sums
-        assert (counted.to_host, counted.bytes_to_host) == (6, 24 + 12 + 16 + 2 * 8 * (5 + 1))
-        assert (counted.to_device, counted.bytes_to_device) == (2, 2 * 8 * 5)
+        # numbers of two sums
+        assert (counted.to_host, counted.bytes_to_host) == (6, 24 + 12 + 16 + 2 * 8)
+        assert (counted.to_device, counted.bytes_to_device) == (0, 0)
 
 
 @every_way
 @emulated
 def test_copies_of_a_bound(gpu, way):
-    """Value and flags, the parameters' fingerprint, the header, and one number or all of them."""
+    """Value and flags, the parameters' fingerprint, and one number or all of them."""
     here = problem(gpu)
 
     def work(group):
@@ -57,9 +57,9 @@ def test_copies_of_a_bound(gpu, way):
     (counted,) = on_ranks(gpu, way, 1, work)
     # the value, q(u), Z, variance and lengthscales, noise
     numbers = 1 + M * (M + 1) // 2 + M + M * D + 1 + D + 1
-    assert (counted.to_host, counted.to_device) == (3, 1)
-    assert counted.bytes_to_host == 24 + 16 + 8 * (numbers if way == "pinned" else 5 + 1)
-    assert counted.bytes_to_device == 8 * (numbers if way == "pinned" else 5)
+    assert (counted.to_host, counted.to_device) == (3, way == "pinned")
+    assert counted.bytes_to_host == 24 + 16 + 8 * (numbers if way == "pinned" else 1)
+    assert counted.bytes_to_device == 8 * (numbers if way == "pinned" else 0)
 
 
 @emulated
@@ -123,19 +123,19 @@ def test_copies_of_a_step_of_training(gpu, way):
         rows = [one["bytes_to_device"] for one in steps_of_training(here)]
         sent = {one["bytes_to_device"] - other for one, other in zip(steps, rows, strict=True)}
         found[size] = {one["bytes_to_host"] for one in steps}, sent
-    # value and flags of two bounds and a check, a flag, a count, the fingerprint; then two sums:
-    # headers, and 2 and 1 numbers
+    # value and flags of two bounds and a check, a flag, a count, the fingerprint; then two sums,
+    # with 2 and 1 numbers of the host
     beside = 72 + 1 + 8 + 16
     natural, gradient = (lambda M: 2 + M + M * (M + 1) // 2), (lambda M: 1 + M * D + 1 + D + 1)
     for size, (to_host, to_device) in found.items():
         numbers = natural(size) + gradient(size)
-        assert to_host == {beside + 8 * (numbers if way == "pinned" else 10 + 3)}
-        assert to_device == {8 * numbers if way == "pinned" else 8 * 10}
+        assert to_host == {beside + 8 * (numbers if way == "pinned" else 3)}
+        assert to_device == {8 * numbers if way == "pinned" else 0}
 
 
 @emulated
 def test_calls_of_nccl(gpu):
-    """One per sum, on the device, and one at the end, like the first; headers alone go by MPI."""
+    """One per sum, on the device; ranks meet by MPI."""
     here = problem(gpu)
     del nccl_on_host.calls[:]
     on_ranks(
@@ -149,8 +149,7 @@ def test_calls_of_nccl(gpu):
     natural, gradient = 2 + M + M * (M + 1) // 2, 1 + M * D + D + 2
     assert nccl_on_host.calls == [
         ("allReduce", 0, 5), ("bcast", 0, 1),  # a trial of each
-        *[("allReduce", 0, 5 + natural), ("allReduce", 0, 5 + gradient)] * 3,
-        ("allReduce", 0, 5 + natural),
+        *[("allReduce", 0, natural), ("allReduce", 0, gradient)] * 3,
     ]  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def test_other_data_on_a_rank(gpu, way):
 @pytest.mark.parametrize("name", ["nan", "memory", "indefinite"])
 @emulated
 def test_failing_rank_is_reported(gpu, way, name):
-    """It sends zeros; all ranks end, or try again, and the group remains usable."""
+    """All ranks end, or try again, and the group remains usable."""
     model, X, Y = problem(gpu)
     hole = gpu.back(X)
     hole[-1] = np.nan
@@ -51,12 +51,10 @@ def test_failing_rank_is_reported(gpu, way, name):
     def work(group):
         communicator, count = Communicator.of(group), [0]
 
-        def run(sums, compute, summed):
+        def run(compute):
             count[0] += 1
-            fails = name != "nan" and group.rank == 1 and count[0] == 3
-            return Communicator.run(
-                communicator, sums, (lambda share: broken()) if fails else compute, summed
-            )
+            fails = name != "nan" and group.rank == 1 and count[0] == 4
+            return Communicator.run(communicator, broken if fails else compute)
 
         def broken():
             raise (
@@ -157,7 +155,7 @@ def test_failed_check_between_sums_repeats_the_step(gpu, way, monkeypatch):
 @pytest.mark.parametrize("at", [1, 2, 4, 8])
 @emulated
 def test_an_error_between_steps(gpu, way, at):
-    """Rank 0 reports it in the others' next sum: on the device, or the first of headers only."""
+    """Rank 0 reports it when the others meet next: before a sum, or at the end."""
     here = problem(gpu)
 
     def work(group):
@@ -189,12 +187,12 @@ def test_an_error_between_steps(gpu, way, at):
 @pytest.mark.parametrize("training", [False, True])
 @emulated
 def test_lack_of_memory_for_the_buffer_is_reported(gpu, way, training):
-    """One rank lacks memory: it allocates before the others compute, and reports the failure."""
+    """One rank lacks memory: it allocates before the others sum, and reports the failure."""
     here, call = problem(gpu), functools.partial(fs.fit, steps=2) if training else fs.elbo_and_grad
 
     def work(group):
         if group.rank == 1:
-            Communicator.of(group).reserve = mock.Mock(side_effect=MemoryError("64 MB"))
+            Communicator.of(group)._buffer_for = mock.Mock(side_effect=MemoryError("64 MB"))
         try:
             call(*here, group=group)
         except Exception as error:

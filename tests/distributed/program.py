@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 import fastsvgp as fs
-from fastsvgp.distributed.protocol import Communicator
+from fastsvgp.distributed.protocol import TrainingGroup
 from fastsvgp.train import checkpoints
 
 N, D, M = 53, 2, 6
@@ -99,18 +99,18 @@ def broken(*_):
 
 
 def broken_call(ranks):
-    """Return a ``Communicator.run`` whose third call raises on these ranks."""
-    plain, count = Communicator.run, [0]
+    """Return a ``TrainingGroup.call`` whose third call raises on these ranks."""
+    plain, count = TrainingGroup.call, [0]
 
-    def run(self, due, compute, summed):
+    def call(self, compute):
         count[0] += 1
 
-        def other(share):
+        def other():
             raise fs.NotPositiveDefinite((), 3, 1e-6, M, float)
 
-        return plain(self, due, other if count[0] == 3 and self.rank in ranks else compute, summed)
+        return plain(self, other if count[0] == 3 and self.group.rank in ranks else compute)
 
-    return run
+    return call
 
 
 def hungry(plain):
@@ -142,8 +142,8 @@ def failures(group, folder):
     rank, second = group.rank, group.rank == 1
     hole = X.copy()
     hole[30] = np.nan
-    run, step, expected, write = (
-        Communicator.run,
+    call, step, expected, write = (
+        TrainingGroup.call,
         Adam.step,
         fs.Gaussian.expected_log_prob,
         checkpoints.files.write_atomically,
@@ -160,7 +160,7 @@ def failures(group, folder):
         return fit(checkpoint=os.path.join(folder, "full.npz"))
 
     def with_broken(ranks):
-        Communicator.run = broken_call(ranks)
+        TrainingGroup.call = broken_call(ranks)
         return fit()
 
     def with_little_memory():
@@ -218,12 +218,12 @@ def failures(group, folder):
         except Exception as error:
             tell(group, name=name, end=type(error).__name__, message=str(error))
         (
-            Communicator.run,
+            TrainingGroup.call,
             Adam.step,
             fs.Gaussian.expected_log_prob,
             checkpoints.files.write_atomically,
         ) = (
-            run,
+            call,
             step,
             expected,
             write,

@@ -132,10 +132,10 @@ def test_one_rank_that_fails_ends_all(rng):
 
 
 def test_step_takes_one_all_reduce_of_the_fewest_numbers(rng):
-    """A header of five numbers, the value, and each requested leaf, triangular factors packed.
+    """The value and each requested leaf, triangular factors packed, after a meeting of the ranks.
 
-    A header alone comes before each call, to compare it on all ranks; in a training, whose ranks
-    have agreed at its start, only in the first two steps.
+    Another meeting comes before each call, to compare it on all ranks. In a training, whose ranks
+    have agreed at its start, one comes before each command of L-BFGS, and one at the end.
     """
     model, X, Y, options = problem(rng, likelihood="probit", mean="none")
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2)
@@ -166,30 +166,25 @@ def test_step_takes_one_all_reduce_of_the_fewest_numbers(rng):
             call()
             group.sent.clear()
             call()
-            assert group.sent[0] == 5
-            counts.append(group.sent[1:])
-        group.sent.clear()
+            counts.append(list(group.sent))
+            group.sent.clear()
         fs.fit(model, X, Y, steps=9, rng=0, group=group)
-        counts.append(group.sent[-8:])
+        counts.append(group.sent[-17:])
         fs.fit(sgpr, X, Y, steps=2, group=group)
-        counts.append(group.sent[-5:])
+        counts.append(group.sent[-10:])
         return counts
 
     triangle, rest = M * (M + 1) // 2, M * D + D + 1
-    step, collapsed = 5 + 1 + triangle + M + rest, [5 + triangle + M + 3, 5 + 1 + rest + 1]
-    two_sets, layers = (
-        [5 + triangle + M, 5 + 1 + rest + 1],
-        [5 + 1 + (D + 1) * (triangle + M) + 2 * rest],
-    )
-    at_the_end = [5, collapsed[0]]  # a separate call computes the optimal q of the trained SGPR
-    trained = [*collapsed, collapsed[0], *at_the_end]
+    step, grad = [5, 1 + triangle + M + rest], [5, 1 + rest + 1]
+    sums, two_sums = [5, triangle + M + 3], [5, triangle + M]
+    optimum = sums  # a call of its own at the end computes the optimal q of the trained SGPR
     due = [
-        [step],
-        [5 + 2 + triangle + M, 5 + 1 + rest],
-        collapsed,
-        two_sets,
-        layers,
-        [step] * 8,
-        trained,
+        [5, *step],
+        [5, 5, 2 + triangle + M, 5, 1 + rest],
+        [5, *sums, *grad],
+        [5, *two_sums, *grad],
+        [5, 5, 1 + (D + 1) * (triangle + M) + 2 * rest],
+        [*step * 8, 5],
+        [5, *sums, *grad, 5, 5, 5, *optimum],
     ]
     assert on_ranks(2, sent) == [due, due]

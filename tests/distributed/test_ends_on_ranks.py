@@ -4,10 +4,10 @@ import errno
 import tempfile
 
 import pytest
-from support.rank_problems import ends, on_ranks
+from support.rank_problems import Changed, ends, on_ranks
 
 import fastsvgp as fs
-from fastsvgp.train import ranks as rank_training
+from fastsvgp.distributed import broadcast
 from tests.distributed.program import distance, problem
 
 
@@ -50,6 +50,29 @@ def test_ctrl_c_in_a_callback_ends_all_with_the_model(name, at):
     assert all(distance(one[0], found[0][0]) == 0 for one in found)
 
 
+def test_ctrl_c_while_ranks_meet_leaves_no_rank_in_a_sum():
+    """It is raised as the meeting before the sum ends: this rank still sums, and then stops."""
+    model, X, Y = problem()
+
+    def work(group):
+        meetings = []
+
+        def interrupted(buffer):
+            group.sum(buffer)
+            meetings.append(len(buffer) == 5)
+            if group.rank == 1 and sum(meetings) == 3:  # of a trial, of the call, of the sum
+                raise KeyboardInterrupt
+
+        mine = Changed(group, sum=interrupted)
+        try:
+            return fs.elbo(model, X, Y, group=mine)
+        except KeyboardInterrupt:
+            return "interrupted"
+
+    first, second = on_ranks(2, work)
+    assert (first, second) == (pytest.approx(fs.elbo(model, X, Y), rel=1e-12), "interrupted")
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_checkpoint_that_a_rank_can_not_read_or_copy_ends_all(tmp_path, monkeypatch, rank):
     model, X, Y = problem()
@@ -62,7 +85,7 @@ def test_a_checkpoint_that_a_rank_can_not_read_or_copy_ends_all(tmp_path, monkey
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(
-        *((tempfile, "mkstemp", full) if rank else (rank_training, "open", full)), raising=False
+        *((tempfile, "mkstemp", full) if rank else (broadcast, "open", full)), raising=False
     )
     errors = ends(2, lambda group: fs.fit(model, X, Y, steps=3, group=group, resume=path))
     assert isinstance(errors[rank], OSError) and isinstance(errors[1 - rank], fs.RemoteError)

@@ -20,9 +20,8 @@ from support.rank_problems import Changed, assert_ended_by, distance, ends, on_r
 
 import fastsvgp as fs
 from fastsvgp.collapsed import sgpr as collapsed
-from fastsvgp.distributed.protocol import Communicator
-from fastsvgp.distributed.rank_scale import RankScale
-from fastsvgp.distributed.training_group import TrainingGroup
+from fastsvgp.distributed.protocol import TrainingGroup
+from fastsvgp.distributed.reduce import RankScale
 from fastsvgp.optim.inverse import updates
 from fastsvgp.train import checkpoints
 from fastsvgp.train.steps.minibatch import MinibatchSteps
@@ -131,7 +130,7 @@ def test_the_last_pass_of_an_sgpr_fails_on_all_ranks_or_none(rng, monkeypatch, k
 
     def forward(model, X, Y, jitter, weights, scale, **keep):
         last = sys._getframe(1).f_code.co_name == "_optimum"
-        on_rank_1 = isinstance(scale, RankScale) and scale.share.communicator.rank == 1
+        on_rank_1 = isinstance(scale, RankScale) and scale.communicator.rank == 1
         if last and kind is not None and on_rank_1 and not failed:
             failed.append(1)
             raise kind("no disk") if kind is OSError else kind((), 1, jitter, M, np.float64)
@@ -335,26 +334,18 @@ def test_read_error_of_one_rank_ends_all(rng, read):
 def test_not_positive_definite_is_repeated_on_all_ranks(rng, monkeypatch, caplog, where):
     """It fails on all ranks, or on one, as rounding decides. Only rank 0 logs it."""
     model, X, Y = problem(rng)
-    plain = TrainingGroup.__init__
-    failing, groups = set(where), []
+    failing, call = set(where), TrainingGroup.call
 
-    def noting(self, group):
-        plain(self, group)
-        groups.append(group)
-
-    monkeypatch.setattr(TrainingGroup, "__init__", noting)
-    run = Communicator.run
-
-    def broken_once(self, due, compute, summed):
-        def other(share):
-            if self.rank in failing:
-                failing.discard(self.rank)
+    def broken_once(self, compute):
+        def other():
+            if self.group.rank in failing:
+                failing.discard(self.group.rank)
                 raise fs.NotPositiveDefinite((), 3, 1e-6, M, float)
-            return compute(share)
+            return compute()
 
-        return run(self, due, other, summed)
+        return call(self, other)
 
-    monkeypatch.setattr(Communicator, "run", broken_once)
+    monkeypatch.setattr(TrainingGroup, "call", broken_once)
     with caplog.at_level(logging.WARNING, "fastsvgp"):
         found = on_ranks(
             3, lambda group: fs.fit(model, X, Y, steps=4, batch_size=17, rng=0, group=group)

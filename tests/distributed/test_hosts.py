@@ -3,7 +3,7 @@
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.distributed.groups import hosts
+from fastsvgp.distributed.groups import mpi
 from fastsvgp.runtime import num_threads
 
 
@@ -18,11 +18,11 @@ def test_cores_are_shared_by_ranks_that_may_use_the_same(monkeypatch, affinities
         monkeypatch.setattr(num_threads, name, value)
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     assert not num_threads.is_fixed()
-    hosts.share_cores([affinities[0]], affinities[0])  # a group of one, and then one of all
-    hosts.share_cores(affinities, affinities[0])
+    mpi.share_cores([affinities[0]], affinities[0])  # a group of one, and then one of all
+    mpi.share_cores(affinities, affinities[0])
     assert fs.get_num_threads() == due and num_threads.is_fixed()
     with fs.set_num_threads(3):
-        hosts.share_cores(affinities, affinities[0])
+        mpi.share_cores(affinities, affinities[0])
         assert fs.get_num_threads() == 3
     monkeypatch.setattr(num_threads, "_from_environment", lambda: 5)
     assert fs.get_num_threads() == 5

@@ -11,8 +11,7 @@ from support.peak_memory import peak_numbers
 from support.rank_models import layers_to_train
 
 import fastsvgp as fs
-from fastsvgp.distributed.packing import Packing
-from fastsvgp.distributed.reduce import RowPartition, of_collapsed, of_gradient
+from fastsvgp.distributed.reduce import RowPartition
 from fastsvgp.layers.draws import RUN, hidden_draws
 
 M, N, D = 150, 6000, 4
@@ -44,19 +43,18 @@ def test_step_takes_memory_of_its_rows_and_two_buffers(rng, rows, kind):
         rng.standard_normal((M, D)),
         fs.Whitened(np.zeros(M), np.eye(M)),
     )
-    half, group = slice(0, N // 2), First(rows)
+    half, group, triangle = slice(0, N // 2), First(rows), M * (M + 1) // 2
     given = half if rows == "own" else slice(None)
     if kind == "svgp":
         model, bound = fs.SVGP(covariance, Z, q, fs.Gaussian(0.1)), fs.elbo_and_grad
-        packings = [of_gradient(model, None)]
+        more = 0
     elif kind == "deep":
         hidden = fs.layers.Layer(
             covariance, Z, fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2))
         )
         top = fs.layers.Layer(fs.RBF(1.0, np.ones(2)), Z[:, :2].copy(), q)
         model, bound = fs.DeepGP((hidden, top), fs.Gaussian(0.1)), partial(fs.elbo_and_grad, rng=0)
-        # and rows of draws that are of others
-        packings = [of_gradient(model, None), Packing([("real", (RUN, 2))])]
+        more = 2 * RUN  # rows of draws that are of others
     elif kind == "two sets":
         model, bound = (
             fs.bounds.OrthogonalSGPR(
@@ -64,14 +62,19 @@ def test_step_takes_memory_of_its_rows_and_two_buffers(rng, rows, kind):
             ),
             fs.collapsed_bound_and_grad,
         )
-        packings = [of_collapsed(model, Y), of_gradient(model, None)]
+        more = triangle + M + 4  # the sums of the first all-reduce
     else:
         model, bound = fs.SGPR(covariance, Z, 0.1), fs.collapsed_bound_and_grad
-        packings = [of_collapsed(model, Y), of_gradient(model, None)]
+        more = triangle + M + 4  # the sums of the first all-reduce
     with fs.set_num_threads(1):  # parallel ranges of rows overlap by chance
         alone = peak_numbers(lambda: bound(model, X[half], Y[half]))
         found = peak_numbers(lambda: bound(model, X[given], Y[given], group=group))
-    assert found < alone + 2 * sum(packing.size for packing in packings) + 4000
+    gradient = 1 + sum(
+        np.size(value) if kind != "tril" else triangle * (np.size(value) // M**2)
+        for _, kind, value in fs.records.leaves(model)
+        if value is not None
+    )
+    assert found < alone + 2 * (gradient + more) + 4000
 
 
 def test_group_is_freed_with_its_last_reference(rng):

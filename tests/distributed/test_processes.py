@@ -95,7 +95,7 @@ DUE = {  # what ranks 0 and 1 end in, and what both say
     "shapes": ("Disagreement", "Disagreement", "`shape of X` is [1] there, and [2] on rank 0"),
     "steps": ("Disagreement", "Disagreement", "`steps` is '11' there, and '10' on rank 0"),
     "model": ("Disagreement", "Disagreement", "`model` is 'SGPR' there, and 'SVGP' on rank 0"),
-    "bound of other data": ("Disagreement", "Disagreement", "`columns of X` is [1] there"),
+    "bound of other data": ("Disagreement", "Disagreement", "`shape of X` is [1] there"),
     "another call": (
         "Disagreement",
         "Disagreement",

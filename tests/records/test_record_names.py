@@ -35,8 +35,7 @@ def test_the_catalogue_holds_our_records_and_no_others():
         "fastsvgp.__main__",
         "fastsvgp.interop.jax",
         "fastsvgp.interop.torch",
-        "fastsvgp.interop.torch_memory",
-        "fastsvgp.interop.torch_once",
+        "fastsvgp.interop.torch_tensors",
     }
     for module in pkgutil.walk_packages(fs.__path__, "fastsvgp."):
         if module.name not in others:

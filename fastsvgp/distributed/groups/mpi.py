@@ -1,20 +1,19 @@
 """Groups of MPI processes, on one machine or several."""
 
+import os
 import sys
 import time
 
 from ... import check
-from ...errors import RemoteError
-from ...runtime import cuda_devices
+from ...runtime import cuda_devices, num_threads
 from ...runtime.deferred_checks import on_device
 from ...runtime.extras import install_hint, install_package
-from ..protocol import described, mark_reported
-from .hosts import affinity, share_cores, use_device
+from ..protocol import Communicator
 from .leaving import tell_at_exit
 from .threads import checked_rows
 
 POLL = 0.01  # seconds
-HEADER = 5  # length of the header
+HEADER = 5  # numbers of a meeting
 
 
 class MPIGroup:
@@ -50,7 +49,7 @@ class MPIGroup:
         self.comm.Allreduce(self._MPI.IN_PLACE, buffer)
 
     def begin_sum(self, buffer):
-        """Begin the sum of a header; return a function that returns whether it is done."""
+        """Begin the sum of a meeting; return a function that returns whether it is done."""
         return self.comm.Iallreduce(self._MPI.IN_PLACE, buffer).Test
 
     def _over(self):
@@ -62,15 +61,6 @@ class MPIGroup:
         """Broadcast the buffer of rank 0, in place."""
         _wait_for(buffer)
         self.comm.Bcast(buffer, root=0)
-
-    def all_well(self, error):
-        """Raise on all ranks if some rank has an error: ``RemoteError`` on the other ranks."""
-        said = self.comm.allgather(None if error is None else described(error))
-        if error is not None:
-            raise mark_reported(error)
-        for rank, text in enumerate(said):
-            if text is not None:
-                raise mark_reported(RemoteError(rank, text))
 
     def on_host(self, value):
         """Return the values of all ranks of this host, in their order."""
@@ -85,6 +75,52 @@ class MPIGroup:
     def abort(self, code=1):
         """End the processes of all ranks."""
         self.comm.Abort(code)
+
+
+def share_cores(affinities, own):
+    """Set the number of threads of this rank to its part of the cores, unless one is configured.
+
+    affinities : core sets of all ranks of the host, including this one's; own : this rank's
+    """
+    num_threads.share_cores(max(1, len(own) // affinities.count(own)))
+
+
+def affinity():
+    """Return the cores available to this process, as a sorted tuple."""
+    try:
+        return tuple(sorted(os.sched_getaffinity(0)))
+    except AttributeError:  # not on every platform
+        return tuple(range(os.cpu_count() or 1))
+
+
+def use_device(group):
+    """Assign a separate device to this process, ``cuda:{local_rank}``, and return its number.
+
+    Ranks that see the same devices take them in their order. A launcher can show each rank only one
+    or some devices; then the rank takes one of these. Raises on all ranks: ``ImportError`` or
+    ``RuntimeError`` if some rank has no CuPy or no device, or if a host has more ranks than
+    devices.
+    """
+    communicator = Communicator(group)
+
+    def chosen():
+        names = cuda_devices.device_names()
+        communicator.agree()
+        everyone = group.on_host(names)
+        numbers = [everyone[:rank].count(seen) for rank, seen in enumerate(everyone)]
+        taken = {seen[n] for n, seen in zip(numbers, everyone, strict=True) if n < len(seen)}
+        if len(taken) < group.local_size:
+            raise RuntimeError(
+                f"{group.local_size} ranks on this host, and they see"
+                f" {len(set().union(*everyone))} of its devices: each needs one of its own; start"
+                " fewer ranks a host, or look at CUDA_VISIBLE_DEVICES"
+            )
+        communicator.agree()
+        return numbers[group.local_rank]
+
+    number = communicator.run(chosen)
+    cuda_devices.cupy().cuda.Device(number).use()
+    return number
 
 
 def _wait_for(buffer):

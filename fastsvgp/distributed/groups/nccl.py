@@ -4,8 +4,8 @@ import ctypes
 
 from ...runtime import cuda_devices
 from ...runtime.deferred_checks import on_device
-from .hosts import use_device
-from .mpi import MPIGroup, library
+from ..protocol import Communicator
+from .mpi import MPIGroup, library, use_device
 
 
 class NCCLGroup(MPIGroup):
@@ -16,13 +16,15 @@ class NCCLGroup(MPIGroup):
 
     def __init__(self, MPI, comm, rows):
         super().__init__(MPI, comm, rows)
-        identity = error = None
-        try:
+        communicator = Communicator(self)
+
+        def identified():
             self._nccl = cuda_devices.nccl()
             identity = self._nccl.get_unique_id() if self.rank == 0 else None
-        except Exception as failure:
-            error = failure
-        self.all_well(error)
+            communicator.agree()
+            return identity
+
+        identity = communicator.run(identified)
         self.device = use_device(self)
         self._devices = _kept(
             self._nccl.NcclCommunicator(self.size, self.comm.bcast(identity, root=0), self.rank)
@@ -100,8 +102,7 @@ def nccl(comm=None, rows="all"):
     -----
     Create the group before placing arrays: ``fs.to_device(model)`` and ``cupy.asarray`` then put
     them on the device of the rank. With a model on the device the numbers of a step are packed and
-    summed there, and a header of five numbers is copied to the host. With a model on the host this
-    is ``mpi``.
+    summed there; only the value is copied to the host. With a model on the host this is ``mpi``.
 
     This has never been run on a GPU.
 

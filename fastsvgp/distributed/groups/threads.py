@@ -95,10 +95,6 @@ class ThreadGroup:
             total += other
         return total
 
-    def begin(self):
-        """Reset, so that all ranks can meet again, also if one has left."""
-        self._shared.begin()
-
     def leave(self, error=None):
         """Leave: ranks that wait, or will wait, for this one raise ``RemoteError``."""
         self._shared.leave(
@@ -115,9 +111,8 @@ class ThreadGroups(list):
         If ranks fail, the first error that is not a ``RemoteError`` is raised here, after all ranks
         have ended.
         """
-        results, errors = [None] * len(self), {}
-        for group in self[:1]:
-            group.begin()
+        results, errors, shared = [None] * len(self), {}, self[0]._shared
+        shared.begin()
 
         def work(group):
             try:
@@ -139,8 +134,7 @@ class ThreadGroups(list):
                 if worker.ident is not None:
                     worker.join()
             raise
-        for group in self[:1]:
-            group.begin()  # ranks can also meet in threads of the caller
+        shared.begin()  # ranks can also meet in threads of the caller
         if errors:
             raise min(errors.items(), key=lambda item: (isinstance(item[1], RemoteError), item[0]))[
                 1

@@ -53,7 +53,7 @@ class InverseUpdates:
     def refreshed(self, model, jitter, X=None, num_data=None, group=None):
         """Return ``(model, InverseFactorInfo)`` of a checked model.
 
-        ``nats`` are counted over the batch ``X``. With a ``group``, ``TrainingGroup`` of ``ranks``,
+        ``nats`` are counted over the batch ``X``. With a ``group``, a ``TrainingGroup``,
         X holds the rows of this rank, and each check of ``nats`` is an all-reduce: all ranks take
         the same number of updates. A ``tolerance`` depends only on replicated values and needs no
         all-reduce.
@@ -61,7 +61,13 @@ class InverseUpdates:
         with blas_threads_for((model, X)):
             if group is None or self.nats is None:
                 return self._refreshed(model, jitter, X, num_data, group)
-            return group.as_one_call(lambda: self._refreshed(model, jitter, X, num_data, group))
+
+            def together():
+                found = self._refreshed(model, jitter, X, num_data, group)
+                group.report()  # so that a rank that fails after its last sum ends all here
+                return found
+
+            return group.call(together)
 
     def _refreshed(self, model, jitter, X, num_data, group):
         covariance, posterior = model.covariance, model.posterior

@@ -16,7 +16,6 @@ from ...bounds.relay import (
 from ...bounds.small_step import SmallSums
 from ...bounds.svgp import SVGP
 from ...check.scale import DataScale
-from ...distributed import reduce
 from ...distributed.reduce import on_ranks
 from ...latents.bound import MultiGP
 from ...layers.bound import DeepGP, DrawOptions
@@ -96,8 +95,7 @@ def natural_step(
     """
     options = _options(step_size, weights, jitter, rng, monotone, random)
     if group is not None:
-        sums = lambda: _sums(model)  # noqa: E731
-        found = on_ranks("natural_step", stepped, model, X, Y, sums, group, num_data, options)
+        found = on_ranks("natural_step", stepped, model, X, Y, group, num_data, options)
     else:
         found = stepped(model, X, Y, DataScale(num_data), **options)
     return found[:2]
@@ -163,8 +161,7 @@ def natural_step_and_grad(
     options |= {"gradient": True, "wrt": wrt}
     if group is not None:
         name = "natural_step_and_grad"
-        sums = lambda: [*_sums(model), reduce.of_gradient(model, _fields(model, wrt))]  # noqa: E731
-        return on_ranks(name, stepped, model, X, Y, sums, group, num_data, options)
+        return on_ranks(name, stepped, model, X, Y, group, num_data, options)
     return stepped(model, X, Y, DataScale(num_data), **options)
 
 
@@ -172,12 +169,6 @@ def _options(step_size, weights, jitter, rng, monotone, random) -> dict:
     monotone = check.flag("monotone", monotone)
     plain = dict(weights=weights, jitter=jitter, rng=rng, step_size=step_size, monotone=monotone)
     return plain | random
-
-
-def _sums(model):
-    kind = kind_of(model)
-    kind.check_natural("natural_step", model)
-    return reduce.of_natural_step(kind.natural_shapes(model))
 
 
 def _all_but(posteriors, model, root=""):
@@ -236,7 +227,6 @@ def _taken(turn, call, model, requested, monotone):
         return turn.model_with(layer.natural_step(size))
 
     def rises(model):
-        scale.expect(reduce.NUMBER)
         bound = run(bound_of, model, *call.given, **call.options)
         return non_decreasing(bound, value, call.dtype)
 
@@ -262,7 +252,7 @@ def _after(call, model, layer, wrt):
         call = call._replace(model=model)
         return gradient_through(kind_of(model), after, call, wrt)
     except deferred_checks.CheckFailed:
-        if call.batch.scale.repeatable:
+        if call.batch.scale.alone:
             raise
         # the first all-reduce is done: only what follows it is run again
         return None

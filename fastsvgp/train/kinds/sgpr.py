@@ -9,7 +9,6 @@ import numpy as np
 from ... import check, models
 from ...collapsed.orthogonal import OrthogonalSGPR
 from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad, optimal_svgp
-from ...distributed.protocol import reported
 from ...errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ...optim.flat import free_paths, ravel
 from ...records import replace
@@ -121,18 +120,17 @@ class CollapsedSteps(Steps):
             return self._follow(record)
         try:
             self._minimise(count, record)
-        except BaseException as error:
-            if not reported(error):
-                self._say(END)
+        except StopTraining:  # on all ranks
+            self._say(END)
             raise
         self._say(END)
 
     def at_end(self, model):
         """Return the SVGP at the optimal q, by one more pass over the data.
 
-        In a group all ranks make this call and sum as in a step.
+        In a group all ranks make this call.
         """
-        more = {} if self._group is None else {"group": self._group.restarted()}
+        more = {} if self._group is None else {"group": self._group}
 
         def compute(jitter):
             return optimal_svgp(
@@ -201,32 +199,17 @@ class CollapsedSteps(Steps):
         message = np.zeros(2 + self._vector.size)
         for part, at in zip(said, (0, 1, slice(2, None)), strict=False):
             message[at] = part
-        self._group.group.broadcast(message)
+        group = self._group
+        group.call(lambda: group.communicator.exchange(group.group.broadcast, message))
         return message[0], float(message[1]), message[2:]
 
     def _loss_of_all(self, vector):
         """Evaluate ``_loss`` on rank 0, together with all other ranks."""
         self._say(TRIAL, 0.0, vector)
-        return self._together(vector)
-
-    def _together(self, vector):
-        """Evaluate ``_loss`` on all ranks.
-
-        An error before the first all-reduce is reported in it.
-        """
-        self._group.begin_step()
-        try:
-            return self._loss(vector)
-        except BaseException as error:
-            if self._group.awaits_first_sum and not reported(error):
-                self._group.report(error)
-            raise
+        return self._loss(vector)
 
     def _follow(self, record):
-        """Follow the commands of rank 0 on another rank, until the end.
-
-        An error of this rank is reported in the next all-reduce.
-        """
+        """Follow the commands of rank 0 on another rank, until the end."""
         ended = None
         while True:
             command, value, vector = self._say()
@@ -236,15 +219,11 @@ class CollapsedSteps(Steps):
                 return
             try:
                 if command == TRIAL:
-                    self._together(vector)
+                    self._loss(vector)
                 else:
                     self._accept(value, vector, record)
             except StopTraining as end:
                 ended = end
-            except BaseException as error:
-                if reported(error):
-                    raise
-                self._group.pending = error
 
     def _at(self, vector):
         return self._unravel(devices.like(vector, self._unravel.home))

@@ -9,7 +9,6 @@ import numpy as np
 from ... import check, models
 from ...bounds.inverse_free_direction import lsvgp_direction
 from ...bounds.objectives import elbo_and_grad
-from ...distributed import broadcast, reduce
 from ...errors import BadEntry
 from ...optim.natural.step import natural_step, natural_step_and_grad
 from ...posteriors.placed import placed, with_placed
@@ -72,14 +71,7 @@ class MinibatchSteps(Steps):
     def _take(self):
         """Take one step; return its objective, and its fields of ``StepInfo``."""
         if self._group is not None:
-            self._group.begin_step()
-            if self._group.replicating:
-                self._group.report()
-                state = self._model, self._optimised, self._scheduled
-                self._move_to(
-                    *(broadcast.broadcast_record(self._group.group, part) for part in state)
-                )
-            self._group.fingerprint = reduce.fingerprint(self._model)
+            self._move_to(*self._group.begun(self._model, self._optimised, self._scheduled))
         if not self._defers_checks:
             return self._attempt()
         try:
