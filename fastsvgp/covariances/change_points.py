@@ -1,15 +1,78 @@
-"""Functions that change their nature along one column of the inputs."""
+"""Functions that change their nature along one column of the inputs.
 
+A weight w_i(x) is the only feature of a covariance w_i(x) w_i(x'), so the covariance is a sum of
+products, and so are its reverse rules.
+"""
+
+from functools import reduce
+from operator import mul
 from typing import Any
 
 import numpy as np
 
-from .. import check, kernels
+from .. import check
 from ..records import leaf, plus, record, static
 from ..records.typed import Array, Number
-from .base import ALL, Covariance, need_of, wanted
+from .base import ALL, Covariance
 from .checks import all_codes, check_part, nested
-from .features import Explicit, Modulated, Stacked, part_seeds
+from .compose import Product, Sum
+from .features import Modulated, Stacked, part_seeds
+from .linear import Linear
+from .mapped import OfMap
+
+CHANGES = "at", "steepness"  # the fields of which the weights are functions
+
+
+@record
+class PartWeight(OfMap):
+    """w(x) w(x'), with w the weight of part ``number``: the rank is one."""
+
+    at: Array = leaf()
+    steepness: Number = leaf("positive")
+    column: int = static()
+    number: int = static()
+
+    def inside(self):
+        return Linear(self.at.dtype.type(1))
+
+    def _own_need(self, need, inputs):
+        return inputs
+
+    def outer(self, part_bar, bars, need, like):
+        return self.gradient(need, like, at=bars[0], steepness=bars[1])
+
+    def sizes(self, columns):
+        return 1, columns + 12
+
+    def _sigmoids(self, X):
+        """Yield of each change beside the part: place, sign, x - at, sigmoid and complement."""
+        # places[k, i] is 1 if change i is the k-th: on a device a sort would wait, and a graph
+        # cannot hold it
+        at, number = self.at, np.arange(len(self.at), like=self.at)
+        later = (at[:, None] > at) | ((at[:, None] == at) & (number[:, None] > number))
+        places = (later.sum(1) == number[:, None]).astype(at.dtype)
+        ascending = (places * at).sum(1)
+        for k, sign in ((self.number - 1, 1), (self.number, -1)):
+            if 0 <= k < len(at):
+                away = X[:, self.column] - ascending[k]
+                # the sigmoid of u is (1 + tanh(u / 2)) / 2, which does not overflow
+                half = np.tanh((sign * self.steepness / 2) * away)
+                yield places[k], sign, away, (1 + half) / 2, (1 - half) / 2
+
+    def map(self, X, origin):
+        sides = list(self._sigmoids(X))
+        w = reduce(mul, (up for *_, up, _ in sides))
+
+        def back(U_bar, need):
+            at_bar, steepness_bar, X_bar = 0.0, 0.0, np.zeros_like(X)
+            for place, sign, away, _, down in sides:
+                u_bar = sign * U_bar[:, 0] * w * down
+                at_bar = at_bar - place * (self.steepness * u_bar.sum(dtype=np.float64))
+                steepness_bar = steepness_bar + (u_bar * away).sum(dtype=np.float64)
+                X_bar[:, self.column] += self.steepness * u_bar
+            return (at_bar, steepness_bar), X_bar if "X" in need else None
+
+        return w[:, None], back
 
 
 @record
@@ -48,141 +111,55 @@ class ChangePoints(Covariance):
             object.__setattr__(self, "parts", tuple(self.parts))  # from a list too
             nested(self, self.parts)
 
-    # --- weights ---
+    def _sum(self):
+        weights = (
+            PartWeight(self.at, self.steepness, column=self.column, number=i)
+            for i in range(len(self.parts))
+        )
+        return Sum(tuple(map(Product, zip(weights, self.parts, strict=True))))
 
-    def _ascending(self):
-        """Return the changes in ascending order, and ``places``: [k, i] is 1 if change i is k-th.
+    def _need_of_sum(self, need):
+        words = []
+        for name in need:
+            root, field, number, rest = (*name.split(".", 3), None, None, None)[:4]
+            numbers = range(len(self.parts)) if number is None else [number]
+            if root != "covariance" or field is None:
+                words.append(name)
+            elif field in CHANGES:
+                words += (f"covariance.parts.{i}.parts.0.{field}" for i in numbers)
+            else:
+                tail = "" if rest is None else f".{rest}"
+                words += (f"covariance.parts.{i}.parts.1{tail}" for i in numbers)
+        return tuple(words)
 
-        On a device a sort would wait, and a graph cannot hold it.
-        """
-        at, number = self.at, np.arange(len(self.at), like=self.at)
-        later = (at[:, None] > at) | ((at[:, None] == at) & (number[:, None] > number))
-        places = (later.sum(1) == number[:, None]).astype(at.dtype)
-        return (places * at).sum(1), places
-
-    def _sigmoids(self, X):
-        """Return the sigmoids and their complements at each change, both (P - 1, N)."""
-        # the sigmoid of u is (1 + tanh(u / 2)) / 2, which does not overflow
-        half = np.tanh((self.steepness / 2) * (X[:, self.column] - self._ascending()[0][:, None]))
-        return (1 + half) / 2, (1 - half) / 2
-
-    def _weights(self, X):
-        """Return the weights of the parts, (P, N)."""
-        up, down = self._sigmoids(X)
-        weights = np.ones_like(X, shape=(len(self.parts), len(X)))
-        weights[1:] *= up
-        weights[:-1] *= down
-        return weights
-
-    def _weights_vjp(self, weights_bar, X, need):
-        """Return ``(at_bar, steepness_bar, X_bar)`` of one side; the first two in float64."""
-        up, down = self._sigmoids(X)
-        # of u = steepness (x - at) at change k: the weights of the parts k and k + 1
-        u_bar = weights_bar[1:] * up * down
-        u_bar[:-1] *= down[1:]
-        of_part = -weights_bar[:-1] * up * down
-        of_part[1:] *= up[:-1]
-        u_bar += of_part
-        at, places = self._ascending()
-        bars = -self.steepness * u_bar.sum(1, dtype=np.float64)
-        at_bar = (places * bars[:, None]).sum(0, dtype=np.float64)
-        away = X[:, self.column] - at[:, None]
-        steepness_bar = (u_bar * away).sum(dtype=np.float64)
-        X_bar = np.zeros_like(X)
-        X_bar[:, self.column] = self.steepness * u_bar.sum(0)
-        return at_bar, steepness_bar, X_bar
+    def _of_sum(self, bars, need, like):
+        bar, *inputs = bars
+        if bar is None:
+            return None, *inputs
+        weights, parts = zip(*(product.parts for product in bar.parts), strict=True)
+        changes = {name: reduce(plus, (getattr(w, name) for w in weights)) for name in CHANGES}
+        return self.gradient(need, like, parts=parts, **changes), *inputs
 
     def features(self, num, seeds, columns):
-        parts = [
-            part.features(num, part_seeds(seeds, i), columns) for i, part in enumerate(self.parts)
-        ]
-        return Stacked([Modulated(part, self._weight(i)) for i, part in enumerate(parts)])
-
-    def _weight(self, number):
-        """Return the weight of a part as ``Explicit`` features."""
-
-        def back(Phi_bar, X):
-            bars = np.zeros_like(X, shape=(len(self.parts), len(X)))
-            bars[number] = Phi_bar[:, 0]
-            return self._weights_vjp(bars, X, ())[2]
-
-        return Explicit(1, lambda X: self._weights(X)[number][:, None], back)
-
-    # --- matrices ---
+        parts = []
+        for i, product in enumerate(self._sum().parts):
+            own = num, part_seeds(seeds, i), columns
+            weight, part = (factor.features(*own) for factor in product.parts)
+            parts.append(Modulated(part, weight))
+        return Stacked(parts)
 
     def matrix(self, X1, X2=None):
-        first = self._weights(X1)
-        second = first if X2 is None else self._weights(X2)
-        total = None
-        for part, w1, w2 in zip(self.parts, first, second, strict=True):
-            K = part.matrix(X1, X2)
-            K *= w1[:, None] * w2
-            if total is None:
-                total = K
-            else:
-                total += K
-        return total
+        return self._sum().matrix(X1, X2)
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        first = self._weights(X1)
-        second = first if X2 is None else self._weights(X2)
-        inputs = {"X1": X1} if X2 is None else {"X1": X1, "X2": X2}
-        changes = wanted(need, "at") or wanted(need, "steepness")
-        through = changes or any(name in need for name in inputs)
-        w_bars = np.zeros_like(first), np.zeros_like(second)
-        part_bars, sums = [], dict.fromkeys(("X1", "X2"))
-        for i, part in enumerate(self.parts):
-            own = need_of(need, f"parts.{i}")
-            part_K = part.matrix(X1, X2) if through or own else None
-            if through:
-                pulled = K_bar * part_K
-                w_bars[0][i] = kernels.matmul(pulled, second[i, :, None])[:, 0]
-                w_bars[1][i] = kernels.matmul(first[i, None], pulled)[0]
-            bars = (None,) * 3
-            if own:
-                part_K_bar = first[i, :, None] * second[i]
-                part_K_bar *= K_bar
-                bars = part.matrix_vjp(part_K_bar, part_K, X1, X2, own)
-            part_bars.append(bars[0])
-            sums = {name: plus(bar, sums[name]) for name, bar in zip(sums, bars[1:], strict=True)}
-        pulls = self._pulls(w_bars, inputs, need) if through else {}
-        X_bars = {name: sums[name] + pulls[name][2] for name in inputs if name in need}
-        covariance_bar = self._gradient(part_bars, pulls.values(), need, X1)
-        return covariance_bar, X_bars.get("X1"), X_bars.get("X2")
-
-    def _pulls(self, w_bars, inputs, need):
-        """Return ``_weights_vjp`` of each side by its name; a single side has both cotangents."""
-        if len(inputs) == 1:
-            w_bars = (w_bars[0] + w_bars[1],)
-        return {
-            name: self._weights_vjp(w_bar, X, need)
-            for w_bar, (name, X) in zip(w_bars, inputs.items(), strict=True)
-        }
-
-    def _gradient(self, part_bars, pulls, need, like):
-        at_bar, steepness_bar = (lambda k=k: sum(pull[k] for pull in pulls) for k in (0, 1))
-        return self.gradient(need, like, parts=part_bars, at=at_bar, steepness=steepness_bar)
+        bars = self._sum().matrix_vjp(K_bar, None, X1, X2, self._need_of_sum(need))
+        return self._of_sum(bars, need, X1)
 
     def diag(self, X):
-        weights = self._weights(X)
-        return sum(np.square(w) * part.diag(X) for w, part in zip(weights, self.parts, strict=True))
+        return self._sum().diag(X)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        weights = self._weights(X)
-        weights_bar, part_bars, X_bar = np.zeros_like(weights), [], None
-        for i, part in enumerate(self.parts):
-            own, bars = need_of(need, f"parts.{i}"), (None, None)
-            weights_bar[i] = 2 * k_bar * weights[i] * part.diag(X)
-            if own:
-                bars = part.diag_vjp(k_bar * np.square(weights[i]), X, own)
-            part_bars.append(bars[0])
-            if bars[1] is not None:
-                X_bar = bars[1] if X_bar is None else X_bar + bars[1]
-        pull = self._weights_vjp(weights_bar, X, need)
-        covariance_bar = self._gradient(part_bars, [pull], need, X)
-        return covariance_bar, None if X_bar is None else X_bar + pull[2]
-
-    # --- checks ---
+        return self._of_sum(self._sum().diag_vjp(k_bar, X, self._need_of_sum(need)), need, X)
 
     def code_columns(self, D):
         return all_codes(self.parts, D)

@@ -40,10 +40,10 @@ class _Composite(Covariance):
         nested(self, self.parts)
 
     def matrix(self, X1, X2=None):
-        return self._combine([part.matrix(X1, X2) for part in self.parts])
+        return self._combine(part.matrix(X1, X2) for part in self.parts)
 
     def diag(self, X):
-        return self._combine([part.diag(X) for part in self.parts])
+        return self._combine(part.diag(X) for part in self.parts)
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         cotangent = self._cotangents(K_bar, lambda part: part.matrix(X1, X2))

@@ -99,10 +99,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
     def num_columns(self, inducing):
         """H W C. Raise ``ValueError`` unless inducing inputs have the columns of patches."""
         H, W, C, h, w, _ = self.geometry
-        columns, places = (
-            sets_of(inducing)[0].shape[1],
-            (0 if self.location_covariance is None else 2),
-        )
+        columns, places = sets_of(inducing)[0].shape[1], 2 * (self.location_covariance is not None)
         if columns != h * w * C + places:
             its = " and 2 for its location" * bool(places)
             raise ValueError(
@@ -113,12 +110,12 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
 
     def check_dim(self, D):
         check_image_columns("Convolutional", D, self.geometry)
-        patches, places = "patches of images", "places of patches"
-        check_part(
-            "Convolutional.patch_covariance", self.patch_covariance, self._patch_size, patches
-        )
-        if self.location_covariance is not None:
-            check_part("Convolutional.location_covariance", self.location_covariance, 2, places)
+        for name, columns, inputs in (
+            ("patch_covariance", self._patch_size, "patches of images"),
+            ("location_covariance", 2, "places of patches"),
+        ):
+            if name == "patch_covariance" or self.location_covariance is not None:
+                check_part(f"Convolutional.{name}", getattr(self, name), columns, inputs)
         shape, P = np.shape(self.weights), num_windows(self.geometry)
         if shape not in ((), (P,)):
             raise ValueError(
@@ -141,32 +138,27 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
     def _window_ranges(self, Z):
         """Ranges of windows small enough to form their patches, and A (M, P) with locations."""
         most = windows_per_chunk(Z, self.geometry)
-        return ranges(
-            num_windows(self.geometry),
-            most if self.location_covariance is None else min(most, chunk_size(Z) // len(Z)),
-        )
+        if self.location_covariance is not None:
+            most = min(most, chunk_size(Z) // len(Z))
+        return ranges(num_windows(self.geometry), most)
 
     def _bars(self, need, like, patch_bar, location_bar=None, weights_bar=None):
-        """The record of cotangents: zeros for needed ones that are None; None if none is needed."""
+        """The record of cotangents, of which these are known."""
         weights_bar = None if weights_bar is None else self._as_weights(weights_bar)
         bars = {"patch_covariance": patch_bar, "location_covariance": location_bar}
         return self.gradient(need, like, weights=weights_bar, **bars)
 
     def _as_weights(self, weights_bar):
         """The cotangent of the field, from the cotangent of ``_weights``."""
-        return (
-            weights_bar
-            if np.ndim(self.weights)
-            else weights_bar.sum(dtype=np.float64).astype(weights_bar.dtype)
-        )
+        if np.ndim(self.weights):
+            return weights_bar
+        return weights_bar.sum(dtype=np.float64).astype(weights_bar.dtype)
 
     def _no_weights_bar(self, need, X):
         """Zeros in which to sum the cotangent of the weights (P,); None if it is not needed."""
-        return (
-            np.zeros(num_windows(self.geometry), X.dtype, like=X)
-            if wanted(need, "weights")
-            else None
-        )
+        if wanted(need, "weights"):
+            return np.zeros(num_windows(self.geometry), X.dtype, like=X)
+        return None
 
     def features(self, num, seeds, columns):
         if self.location_covariance is not None:
@@ -179,16 +171,21 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
 
     # --- inducing variables ---
 
+    def _needs(self, need, fixed=None):
+        """Translate ``need`` for both covariances; ``fixed`` is an input that is no location."""
+        of_places = ()
+        if self.location_covariance is not None:
+            own = need_of(need, "location_covariance")
+            of_places = tuple(name for name in own if name != fixed)
+        return need_of(need, "patch_covariance"), of_places
+
     def _split(self, inducing):
         """Patches and locations."""
-        return (
-            (None, None)
-            if inducing is None
-            else (inducing[:, : self._patch_size], inducing[:, self._patch_size :])
-        )
+        if inducing is None:
+            return None, None
+        return inducing[:, : self._patch_size], inducing[:, self._patch_size :]
 
     def Kuu(self, inducing, other=None):
-        """Covariances of the patch function at inducing patches: (M, M), with ``other`` (M, M')."""
         (Z, c), (Z2, c2) = self._split(inducing), self._split(other)
         K = self.patch_covariance.matrix(Z, Z2)
         if self.location_covariance is not None:
@@ -196,30 +193,23 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         return K
 
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
-        """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``."""
-        (Z, c), (Z2, c2), need = (
-            self._split(inducing),
-            self._split(other),
-            matrix_need(tuple(need), "inducing", "other"),
-        )
+        (Z, c), (Z2, c2) = self._split(inducing), self._split(other)
+        need = matrix_need(tuple(need), "inducing", "other")
+        of_patches, of_places = self._needs(need)
         k, of_place = self.patch_covariance, self.location_covariance
         if of_place is None:
-            patch_bar, *Z_bars = _matrix_vjp(k, K_bar, K, Z, Z2, need_of(need, "patch_covariance"))
+            patch_bar, *Z_bars = _matrix_vjp(k, K_bar, K, Z, Z2, of_patches)
             return self._bars(need, inducing, patch_bar), *Z_bars
         K, L = k.matrix(Z, Z2), of_place.matrix(c, c2)
-        patch_bar, *Z_bars = _matrix_vjp(k, K_bar * L, K, Z, Z2, need_of(need, "patch_covariance"))
+        patch_bar, *Z_bars = _matrix_vjp(k, K_bar * L, K, Z, Z2, of_patches)
         K *= K_bar
-        location_bar, *c_bars = _matrix_vjp(
-            of_place, K, L, c, c2, need_of(need, "location_covariance")
-        )
-        return self._bars(need, inducing, patch_bar, location_bar), *map(
-            _with_locations, Z_bars, c_bars
-        )
+        location_bar, *c_bars = _matrix_vjp(of_place, K, L, c, c2, of_places)
+        bars = map(_with_locations, Z_bars, c_bars)
+        return self._bars(need, inducing, patch_bar, location_bar), *bars
 
     # --- inducing variables and images ---
 
     def Kuf(self, inducing, X):
-        """Covariances (M, N) of the patch function at inducing patches and the image function."""
         (Z, c), total = self._split(inducing), None
         for windows in self._window_ranges(Z):
             A = self._weights(X, windows)
@@ -229,29 +219,18 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         return total
 
     def Kuf_vjp(self, K_bar, K, inducing, X, need=("covariance", "inducing", "X")):
-        """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``Kuf``."""
-        (Z, c), of_place, words = (
-            self._split(inducing),
-            self.location_covariance,
-            matrix_need(tuple(need), "inducing", "X"),
-        )
-        of_patches = tuple(
-            {"X1": "Z", "X2": "X"}.get(name, name) for name in need_of(words, "patch_covariance")
-        )
-        of_places = (
-            ()
-            if of_place is None
-            else tuple(name for name in need_of(words, "location_covariance") if name != "X2")
-        )
+        (Z, c), of_place = self._split(inducing), self.location_covariance
+        of_patches, of_places = self._needs(matrix_need(tuple(need), "inducing", "X"), "X2")
+        of_patches = tuple({"X1": "Z", "X2": "X"}.get(name, name) for name in of_patches)
         weights_bar, bars = self._no_weights_bar(need, X), (None,) * 5
         of_A = ("A",) if of_places or weights_bar is not None else ()
         for windows in self._window_ranges(Z):
-            w, places = (
-                self._weights(X, windows),
-                (None if of_place is None else self._locations(X, windows)),
-            )
-            L = None if of_place is None else of_place.matrix(c, places)
-            A = w if of_place is None else L * w
+            A = w = self._weights(X, windows)
+            L = places = None
+            if of_place is not None:
+                places = self._locations(X, windows)
+                L = of_place.matrix(c, places)
+                A = L * w
             *new, A_bar = sums_vjp(
                 self.patch_covariance, K_bar, Z, X, A, self.geometry, windows, of_patches + of_A
             )
@@ -261,16 +240,12 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
                 A_bar *= w
             bars = plus((*new, *_matrix_vjp(of_place, A_bar, L, c, places, of_places)[:2]), bars)
         patch_bar, Z_bar, X_bar, location_bar, c_bar = bars
-        return (
-            self._bars(need, X, patch_bar, location_bar, weights_bar),
-            _with_locations(Z_bar, c_bar),
-            X_bar,
-        )
+        covariance_bar = self._bars(need, X, patch_bar, location_bar, weights_bar)
+        return covariance_bar, _with_locations(Z_bar, c_bar), X_bar
 
     # --- images ---
 
     def diag(self, X):
-        """Variances (N,) of the image function."""
         k, of_place, w = self.patch_covariance, self.location_covariance, self._weights(X)
         if of_place is None:
             return pair_sums(k, X, w, self.geometry)
@@ -282,17 +257,14 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         return total
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        """Cotangents ``(covariance_bar, X_bar)`` of ``diag``."""
         k, of_place, w = self.patch_covariance, self.location_covariance, self._weights(X)
-        of_patches, weights_bar = need_of(need, "patch_covariance"), self._no_weights_bar(need, X)
+        (of_patches, of_places), weights_bar = self._needs(need, "X"), self._no_weights_bar(need, X)
+        of_B = ("B",) if of_places or weights_bar is not None else ()
         if of_place is None:
-            of_B = () if weights_bar is None else ("B",)
             patch_bar, X_bar, weights_bar = pair_sums_vjp(
                 k, k_bar, X, w, self.geometry, need=of_patches + of_B
             )
             return self._bars(need, X, patch_bar, None, weights_bar), X_bar
-        of_places = tuple(name for name in need_of(need, "location_covariance") if name != "X")
-        of_B = ("B",) if of_places or weights_bar is not None else ()
         bars = (None,) * 3
         for at in range_pairs(num_windows(self.geometry)):
             places = [self._locations(X, one) for one in at]
@@ -313,10 +285,8 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
 
         Row n is w' Kuf with the patches of image n as inducing patches.
         """
-        w, K = (
-            self._weights(X1),
-            np.zeros((len(X1), len(X1 if X2 is None else X2)), X1.dtype, like=X1),
-        )
+        w = self._weights(X1)
+        K = np.zeros((len(X1), len(X1 if X2 is None else X2)), X1.dtype, like=X1)
         for n in range(len(X1)):
             others = X1[: n + 1] if X2 is None else X2
             for windows in self._row_ranges(others):
@@ -332,15 +302,11 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         the terms of Kuf_vjp. Without X2 the entries below the diagonal count for both sides.
         """
         w, symmetric, total = self._weights(X1), X2 is None, None
-        bars = {
-            name: np.zeros_like(X1 if X is None else X)
-            for name, X in (("X1", X1), ("X2", X2))
-            if name in need
-        }
+        inputs = {"X1": X1} if symmetric else {"X1": X1, "X2": X2}
+        bars = {name: np.zeros_like(X) for name, X in inputs.items() if name in need}
         second = "X1" if symmetric else "X2"
-        own = tuple({"X1": "inducing"}.get(name, name) for name in need if name != "X2") + (
-            ("X",) if second in need else ()
-        )
+        own = tuple({"X1": "inducing"}.get(name, name) for name in need if name != "X2")
+        own += ("X",) * (second in need)
         extra = self._no_weights_bar(need, X1)
         for n in range(len(X1)):
             others = X1[: n + 1] if symmetric else X2
@@ -365,22 +331,19 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         total = self._bars(need, X1, None) if total is None else total
         if extra is not None:
             total = replace(total, weights=total.weights + self._as_weights(extra))
-        return total, bars.get("X1"), None if symmetric else bars.get("X2")
+        return total, bars.get("X1"), bars.get("X2")
 
     def _row_ranges(self, others):
         """Ranges of windows small enough to form Kuf of their patches."""
-        return ranges(
-            num_windows(self.geometry), chunk_size(others) // max(len(others), self._patch_size)
-        )
+        most = chunk_size(others) // max(len(others), self._patch_size)
+        return ranges(num_windows(self.geometry), most)
 
     def _as_inducing(self, X, windows):
         """The patches of one image as inducing inputs."""
         patches = kernels.gather_patches(X, self.geometry, windows)[0]
-        return (
-            patches
-            if self.location_covariance is None
-            else np.concatenate([patches, self._locations(X, windows)], 1)
-        )
+        if self.location_covariance is None:
+            return patches
+        return np.concatenate([patches, self._locations(X, windows)], 1)
 
 
 def _matrix_vjp(covariance, K_bar, K, X1, X2, need):

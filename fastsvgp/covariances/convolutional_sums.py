@@ -30,10 +30,8 @@ def range_pairs(total, size=None):
 
 
 def chunk_size(like):
-    now = tuning.current
-    return (
-        now.window_chunk_numbers if type(like) is np.ndarray else now.window_chunk_numbers_on_device
-    )
+    now, on_host = tuning.current, type(like) is np.ndarray
+    return now.window_chunk_numbers if on_host else now.window_chunk_numbers_on_device
 
 
 def windows_per_chunk(like, geometry):
@@ -42,13 +40,13 @@ def windows_per_chunk(like, geometry):
     return max(1, chunk_size(like) // (h * w * C))
 
 
-def _kernel_fields(covariance, need):
-    """The parameters that the kernel of a stationary covariance differentiates."""
-    return tuple(field for field in ("variance", "lengthscales") if wanted(need, field))
-
-
-def _covariance_bar(covariance, fields, variance_bar, lengthscales_bar):
-    return type(covariance)(variance_bar, lengthscales_bar) if fields else None
+def _fused(covariance, kernel, *arguments, need, inputs):
+    """Call the reverse rule of a stationary covariance's kernel: its record, and inputs' bars."""
+    fields = tuple(field for field in ("variance", "lengthscales") if wanted(need, field))
+    names = *fields, *(name for name in need if name in inputs)
+    *bars, variance_bar, lengthscales_bar = kernel(*arguments, names)
+    covariance_bar = type(covariance)(variance_bar, lengthscales_bar) if fields else None
+    return covariance_bar, *bars
 
 
 # --- sum_p A_mp k(z_m, x_n[p]) --------------------------------------------------------------------
@@ -62,9 +60,8 @@ def sums(covariance, Z, X, A, geometry, windows):
     out = np.zeros((len(Z), len(X)), X.dtype, like=X)
     for images, here, part in _chunks(Z, X, windows, geometry):
         patches = kernels.gather_patches(X[images], geometry, here)
-        K = covariance.matrix(Z, patches.reshape(-1, Z.shape[1])).reshape(
-            len(Z), *patches.shape[:2]
-        )
+        K = covariance.matrix(Z, patches.reshape(-1, Z.shape[1]))
+        K = K.reshape(len(Z), *patches.shape[:2])
         K *= A[..., None, part]
         out[:, images] += K.sum(-1)
     return out
@@ -76,20 +73,13 @@ def sums_vjp(covariance, K_bar, Z, X, A, geometry, windows, need):
     ``need`` holds "covariance" or fields of it, "Z", "X", "A".
     """
     if isinstance(covariance, Stationary):
-        fields, parameters = (
-            _kernel_fields(covariance, need),
-            (covariance.variance, covariance.lengthscales),
-        )
-        inputs = (name for name in need if name in ("Z", "X", "A"))
-        Z_bar, X_bar, A_bar, *bars = kernels.patch_sums_vjp(
-            K_bar, covariance.family, Z, X, A, *parameters, geometry, windows, (*fields, *inputs)
-        )
-        return _covariance_bar(covariance, fields, *bars), Z_bar, X_bar, A_bar
+        own = covariance.family, Z, X, A, covariance.variance, covariance.lengthscales
+        arguments = K_bar, *own, geometry, windows
+        kernel = kernels.patch_sums_vjp
+        return _fused(covariance, kernel, *arguments, need=need, inputs=("Z", "X", "A"))
     names = tuple({"Z": "X1", "X": "X2"}.get(name, name) for name in need if name != "A")
-    total, X_bar = (
-        (None, np.zeros_like(Z) if "Z" in need else None),
-        (np.zeros_like(X) if "X" in need else None),
-    )
+    total = None, np.zeros_like(Z) if "Z" in need else None
+    X_bar = np.zeros_like(X) if "X" in need else None
     A_bar = np.zeros(A.shape, A.dtype, like=A) if "A" in need else None
     for images, here, part in _chunks(Z, X, windows, geometry):
         patches = kernels.gather_patches(X[images], geometry, here)
@@ -122,19 +112,19 @@ def _chunks(Z, X, windows, geometry):
 # --- sum_pq B_pq k(x_n[p], x_n[q]) ----------------------------------------------------------------
 
 
+def _is_fused(covariance, X, B, geometry):
+    fits = B.ndim == 2 or len(B) <= windows_per_chunk(X, geometry)
+    return fits and isinstance(covariance, Stationary)
+
+
 def pair_sums(covariance, X, B, geometry, windows=None, others=None):
     """The sums (N,); B is (P, P) symmetric, (P,) for b b' of all windows, or (P, Q) with others."""
-    if isinstance(covariance, Stationary) and (
-        B.ndim == 2 or len(B) <= windows_per_chunk(X, geometry)
-    ):
-        parameters = covariance.variance, covariance.lengthscales
-        return kernels.patch_pair_sums(
-            covariance.family, X, B, *parameters, geometry, windows, others
-        )
+    if _is_fused(covariance, X, B, geometry):
+        own = B, covariance.variance, covariance.lengthscales
+        return kernels.patch_pair_sums(covariance.family, X, *own, geometry, windows, others)
     if B.ndim == 1:
-        return sum(
-            pair_sums(covariance, X, outer(B, *at), geometry, *at) for at in range_pairs(len(B))
-        )
+        pairs = range_pairs(len(B))
+        return sum(pair_sums(covariance, X, outer(B, *at), geometry, *at) for at in pairs)
     out = np.empty(len(X), X.dtype, like=X)
     for n in range(len(X)):
         K = covariance.matrix(*_both_ranges(X[n : n + 1], geometry, windows, others))
@@ -147,33 +137,15 @@ def pair_sums_vjp(
     covariance, k_bar, X, B, geometry, windows=None, others=None, need=("covariance", "X", "B")
 ):
     """``(covariance_bar, X_bar, B_bar)``; B_bar is defined as in ``patch_pair_sums_vjp``."""
-    arguments = covariance, k_bar, X, B, geometry
-    if isinstance(covariance, Stationary) and (
-        B.ndim == 2 or len(B) <= windows_per_chunk(X, geometry)
-    ):
-        return _fused_pair_sums_vjp(*arguments, windows, others, need)
+    arguments = k_bar, X, B, geometry
+    if _is_fused(covariance, X, B, geometry):
+        own = covariance.family, X, B, covariance.variance, covariance.lengthscales
+        arguments = k_bar, *own, geometry, windows, others
+        kernel = kernels.patch_pair_sums_vjp
+        return _fused(covariance, kernel, *arguments, need=need, inputs=("X", "B"))
     if B.ndim == 1:
-        return _outer_pair_sums_vjp(*arguments, need)
-    return _image_pair_sums_vjp(*arguments, windows, others, need)
-
-
-def _fused_pair_sums_vjp(covariance, k_bar, X, B, geometry, windows, others, need):
-    """``pair_sums_vjp`` of a stationary covariance by its kernel."""
-    inputs = tuple(name for name in need if name in ("X", "B"))
-    fields = _kernel_fields(covariance, need)
-    X_bar, B_bar, *bars = kernels.patch_pair_sums_vjp(
-        k_bar,
-        covariance.family,
-        X,
-        B,
-        covariance.variance,
-        covariance.lengthscales,
-        geometry,
-        windows,
-        others,
-        (*fields, *inputs),
-    )
-    return _covariance_bar(covariance, fields, *bars), X_bar, B_bar
+        return _outer_pair_sums_vjp(covariance, *arguments, need)
+    return _image_pair_sums_vjp(covariance, *arguments, windows, others, need)
 
 
 def _outer_pair_sums_vjp(covariance, k_bar, X, b, geometry, need):
@@ -209,22 +181,19 @@ def _image_pair_sums_vjp(covariance, k_bar, X, B, geometry, windows, others, nee
 
 def outer(b, first, second):
     """A block of b b'; doubled off the diagonal, where it also counts for its transpose."""
-    return (
-        (1 if second is None else 2)
-        * b[slice(*first), None]
-        * b[slice(*(first if second is None else second))]
-    )
+    left, right, times = _sides(first, second)
+    return times * b[left, None] * b[right]
 
 
 def add_outer_bar(b_bar, b, B_bar, first, second):
     """Add the pullback of ``outer`` to the cotangent of b."""
-    left, right, twice = (
-        slice(*first),
-        slice(*(first if second is None else second)),
-        1 if second is None else 2,
-    )
-    b_bar[left] += twice * (B_bar * b[right]).sum(1)
-    b_bar[right] += twice * (B_bar * b[left, None]).sum(0)
+    left, right, times = _sides(first, second)
+    b_bar[left] += times * (B_bar * b[right]).sum(1)
+    b_bar[right] += times * (B_bar * b[left, None]).sum(0)
+
+
+def _sides(first, second):
+    return slice(*first), slice(*(second or first)), 1 if second is None else 2
 
 
 def _both_ranges(X, geometry, windows, others):

@@ -205,26 +205,15 @@ class ArcCosine(OfProducts):
 
     def _J(self, c, sine, rest):
         if self.order == 1:
-            J = rest * c
-            J += sine
-            return J
-        J = 2 * c
-        J *= c
-        J += 1
-        J *= rest
-        more = sine * c
-        more *= 3
-        J += more
-        return J
+            return rest * c + sine
+        return (2 * c * c + 1) * rest + 3 * (sine * c)
 
     def matrix(self, X1, X2=None):
         K, (first, second) = kernels.inner(X1, X2, self.weights), self._lengths(X1, X2)
         for tile in tiles(K.shape, K):
             lengths = first[tile[0], None] * second[tile[1]]
             J = self._J(*self._angle(K[tile], lengths, _diagonal(tile, K, X2)))
-            J *= self.variance / np.pi
-            J *= lengths if self.order == 1 else lengths * lengths
-            K[tile] = J
+            K[tile] = J * (self.variance / np.pi) * lengths**self.order
         return K
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
@@ -237,25 +226,14 @@ class ArcCosine(OfProducts):
             c, sine, rest = self._angle(s_bar[tile], lengths, _diagonal(tile, s_bar, X2))
             scale = K_bar[tile] * (self.variance / np.pi)
             if K is None:
-                weighted = self._J(c, sine, rest)
-                weighted *= scale
-                weighted *= lengths**self.order
+                weighted = self._J(c, sine, rest) * scale * lengths**self.order
             else:
                 weighted = K_bar[tile] * K[tile]
             total = total + weighted.sum(dtype=np.float64)
-            if self.order == 2:  # the slope of J in c
-                rest *= c
-                rest += sine
-                rest *= 4
-                rest *= lengths
-            scale *= rest
+            # the slope of J in c, and d log K / d log |x| = order - s s_bar / (K_bar K)
+            scale *= rest if self.order == 1 else 4 * (rest * c + sine) * lengths
             s_bar[tile] = scale
-            # d log K / d log |x| = order - s s_bar / (K_bar K)
-            if self.order == 2:
-                weighted *= 2
-            scale *= c
-            scale *= lengths
-            weighted -= scale
+            weighted = self.order * weighted - scale * c * lengths
             first_bar[rows] += weighted.sum(1)
             if X2 is not None:
                 second_bar[columns] += weighted.sum(0)

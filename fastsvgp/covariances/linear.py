@@ -75,9 +75,7 @@ class Constant(Homogeneous):
     def features(self, num, seeds, columns):
         root = np.sqrt(self.variance)
         return Explicit(
-            1,
-            lambda X: kernels.full((len(X), 1), root, X),
-            lambda Phi_bar, X: np.zeros_like(X),
+            1, lambda X: kernels.full((len(X), 1), root, X), lambda Phi_bar, X: np.zeros_like(X)
         )
 
     def matrix(self, X1, X2=None):

@@ -20,26 +20,10 @@ from ..check import generator
 from ..kernels import matmul
 from ..records import leaf, record, static
 
-
-def _tanh(z):
-    return np.tanh(z, out=z)
-
-
-def _relu(z):
-    return np.maximum(z, 0, out=z)
-
-
-def _tanh_vjp(h_bar, h):
-    h_bar *= 1 - h * h
-    return h_bar
-
-
-def _relu_vjp(h_bar, h):
-    h_bar *= h > 0
-    return h_bar
-
-
-ACTIVATIONS = {"tanh": (_tanh, _tanh_vjp), "relu": (_relu, _relu_vjp)}
+ACTIVATIONS = {  # in place, and its slope as a function of the result
+    "tanh": (lambda z: np.tanh(z, out=z), lambda h: 1 - h * h),
+    "relu": (lambda z: np.maximum(z, 0, out=z), lambda h: h > 0),
+}
 
 
 class Forward(NamedTuple):
@@ -180,7 +164,7 @@ class Network:
 
         With "network" in ``need``, all fields are computed.
         """
-        _, back = ACTIVATIONS[self.activation]
+        _, slope = ACTIVATIONS[self.activation]
         h_bar, own = features_bar, "network" in need
         weight_bars, bias_bars = [], []
         for i in reversed(range(len(self.weights))):
@@ -191,7 +175,7 @@ class Network:
                 break
             h_bar = matmul(h_bar, self.weights[i], transpose_b=True)
             if i:
-                h_bar = back(h_bar, h)
+                h_bar *= slope(h)
                 if own:
                     bias_bars.append(h_bar.sum(0, dtype=np.float64).astype(h_bar.dtype))
         network_bar = None

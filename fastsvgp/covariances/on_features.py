@@ -84,17 +84,14 @@ class OnFeatures(OfMap):
     # --- one forward and backward pass through the network for all blocks ---
 
     def inner(self, X):
-        """``(k, phi, forward)``: k, features (N, F), and residuals for ``inner_vjp``."""
         forward = self.network.forward(X)
         return self.covariance, forward.features, forward
 
     def inner_need(self, need):
-        """Translate ``need`` for k: "X" is phi."""
         own = need_of(need, "covariance")
         return (*own, "X") if "X" not in own and _of_network(need) else own
 
     def inner_vjp(self, features_bar, forward, need):
-        """Cotangents ``(network_bar, X_bar)`` from the cotangent of phi."""
         names = _of_network(need)
         network_need = ("network",) * bool(names) + ("X",) * ("X" in need)
         if features_bar is None or not network_need:
@@ -104,19 +101,13 @@ class OnFeatures(OfMap):
             network_bar = restricted(network_bar, names)
         return network_bar, X_bar
 
-    def outer_bar(self, covariance_bar, network_bar, need, like):
-        """Combine the cotangents of k and the network; zeros if needed and None.
-
-        None if ``need`` has no field.
-        """
-        return self.outer(covariance_bar, network_bar, need, like)
+    outer_bar = OfMap.outer
 
     def map(self, X, origin):
         forward = self.network.forward(X)
         return forward.features, lambda bar, need: self.inner_vjp(bar, forward, need)
 
     def _back(self, bars, forward, need):
-        """``(covariance_bar, inducing_bar, X_bar)`` from the cotangents of k and phi."""
         covariance_bar, *inducing_bar, features_bar = bars
         network_bar, X_bar = self.inner_vjp(features_bar, forward, need)
         covariance_bar = self.outer_bar(covariance_bar, network_bar, need, forward.features)
@@ -129,22 +120,18 @@ class OnFeatures(OfMap):
     # --- blocks ---
 
     def Kuu(self, inducing, other=None):
-        """Covariances of values at inducing features, (M, M); with ``other``, (M, M')."""
         return self.covariance.matrix(inducing, other)
 
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
-        """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``."""
         covariance_bar, *inducing_bars = self.covariance.Kuu_vjp(
             K_bar, K, inducing, other, need_of(need, "covariance")
         )
         return self.outer_bar(covariance_bar, None, need, inducing), *inducing_bars
 
     def Kuf(self, inducing, X):
-        """Covariances (M, N) of values at inducing features and the function at X."""
         return self.covariance.matrix(inducing, self.network(X))
 
     def Kuf_vjp(self, K_bar, K, inducing, X, need=("covariance", "inducing", "X")):
-        """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``Kuf``."""
         k, features, forward = self.inner(X)
         bars = k.Kuf_vjp(K_bar, K, inducing, features, self.inner_need(need))
         return self._back(bars, forward, need)

@@ -175,11 +175,7 @@ class RationalQuadratic(OfDistance):
     def matrix(self, X1, X2=None):
         K = self._s(X1, X2)
         for tile in tiles(K.shape, K):
-            part = K[tile]
-            np.log1p(part, out=part)
-            part *= -self.alpha
-            np.exp(part, out=part)
-            part *= self.variance
+            K[tile] = np.exp(np.log1p(K[tile]) * -self.alpha) * self.variance
         return K
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
@@ -191,13 +187,9 @@ class RationalQuadratic(OfDistance):
         for tile in tiles(K.shape, K):
             w, s = K_bar[tile] * K[tile], W[tile]
             of_variance = of_variance + w.sum(dtype=np.float64)
-            inverse = 1 + s
-            np.divide(1, inverse, out=inverse)
+            inverse = 1 / (1 + s)
             if moving:
-                logs = np.log1p(s)
-                s *= inverse
-                logs -= s
-                of_alpha = of_alpha - np.vdot(w, logs)
+                of_alpha = of_alpha - np.vdot(w, np.log1p(s) - s * inverse)
             np.multiply(w, inverse, out=s)  # W = -2 K_bar dk / dr^2
         bars = [None] * 3
         if names:

@@ -38,23 +38,10 @@ BISECTIONS = 60
 
 
 def log_average(log_p, slopes, peak, mean, var, edge=1.0):
-    """Compute log E exp(log_p(f)) under N(mean, var), for log-concave densities.
+    """Compute log E exp(log_p(f)), (n,), under N(mean, var), for log-concave densities.
 
-    Parameters
-    ----------
-    log_p : function
-        Log density at f, (n,) or (nodes, n).
-    slopes : function
-        Its first derivative at f (n,), and its second one, negated.
-    peak : (n,) array
-        Where ``log_p`` is largest; infinite if it has no largest value.
-    mean, var : (n,)
-    edge : float or (n,) array
-        Least distance over which ``log_p`` changes.
-
-    Returns
-    -------
-    (n,) float64 array
+    ``slopes(f)`` are the first derivative of ``log_p``, and its second one, negated; ``peak`` is
+    where it is largest, or infinite; ``edge`` is the least distance over which it changes.
     """
     m, v = mean.astype(np.float64, copy=False), np.maximum(var, SMALLEST, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -112,18 +99,7 @@ def _reach(logs, d, sign, top, far):
 
 
 def chance_below(law, mean, var):
-    """Compute P(f < T) for f ~ N(mean, var) and an independent variable T.
-
-    Parameters
-    ----------
-    law : tuple of functions and arrays
-        See ``log_gamma_law`` and ``log_odds_law``.
-    mean, var : (n,)
-
-    Returns
-    -------
-    (n,) float64 array
-    """
+    """Compute P(f < T), (n,), for f ~ N(mean, var) and an independent T, such as of a ``*_law``."""
     survival, log_density, width, ends, heavy, *parameters = law
     m, sd = mean.astype(np.float64, copy=False), np.sqrt(var, dtype=np.float64)
     over_f, p = heavy | (sd <= width), np.empty(m.shape, like=m)
@@ -139,20 +115,9 @@ def chance_below(law, mean, var):
 
 
 def average(function, mean, sd, width, *parameters):
-    """Compute E function(f, *parameters) under N(mean, sd^2), for smooth bounded functions.
+    """Compute E function(f, *parameters), (n,), under N(mean, sd^2), for smooth bounded functions.
 
-    Parameters
-    ----------
-    function : function
-        Of f (nodes, n), and of ``parameters`` (n,).
-    mean, sd : (n,) float64 arrays
-    width : (n,)
-        Least distance over which the function changes.
-    *parameters : (n,) arrays
-
-    Returns
-    -------
-    (n,) float64 array
+    f is (nodes, n), all else (n,); ``width`` is the least distance over which the function changes.
     """
     mass, value = 0.0, 0.0
     for z in _nodes(mean, sd, width):
@@ -182,22 +147,10 @@ def log_average_of(log_p, mean, sd, width):
 
 
 def average_of_edge(function, edge, narrowest, mean, sd, *parameters):
-    """Compute E function(f, *parameters) under N(mean, sd^2), for functions that fall from 1 to 0.
+    """Return ``average`` of functions that fall from 1 to 0.
 
-    Parameters
-    ----------
-    function : function
-        Of f (n,) or (nodes, n), and of ``parameters`` (n,); it decreases.
-    edge : function
-        Of f (n,): the distance over which the function falls, if it is 1/2 at f.
-    narrowest : float, or () array
-        The least such distance.
-    mean, sd : (n,) float64 arrays
-    *parameters : (n,) arrays
-
-    Returns
-    -------
-    (n,) float64 array
+    ``edge(f)`` is the distance over which the function falls if it is 1/2 at f (n,), and
+    ``narrowest`` the least such distance.
     """
     wide, value = sd > WIDE * narrowest, np.empty(mean.shape, like=mean)
     for where, rule, how in ((~wide, average, narrowest + 0 * sd), (wide, _by_sinh, edge)):
@@ -231,14 +184,7 @@ def _by_sinh(function, mean, sd, edge, *parameters):
 def beta_survival(t, p, q):
     """Compute P(logit B > t) of B ~ Beta(p, q), from whichever of B and 1 - B is small.
 
-    Parameters
-    ----------
-    t, p, q : float64 arrays that broadcast
-
-    Returns
-    -------
-    array
-        Each tail has relative accuracy on the host; on a device a small one left of 0 has not.
+    Each tail has relative accuracy on the host; on a device a small one left of 0 has not.
     """
     near, centre = np.clip(t, -FAR, FAR), np.log(p / q)
     info, share = 1 / (1 / p + 1 / q), p / (p + q)

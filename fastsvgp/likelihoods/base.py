@@ -220,45 +220,8 @@ def total(values, weights=None, axes=None):
     return float(value) if isinstance(value, float) else value
 
 
-def size(values, weights=None):
-    """Count the data: the number of entries of ``values``, or the sum of their weights.
-
-    Parameters
-    ----------
-    values : array
-    weights : as ``values``, optional
-
-    Returns
-    -------
-    int, or as ``total`` returns
-
-    Examples
-    --------
-    >>> size(np.ones(3)), size(np.ones(3), np.array([0.0, 1.0, 3.0]))
-    (3, 4.0)
-    """
-    return values.size if weights is None else total(weights)
-
-
 def that_count(f, weights):
-    """Replace marginals of weight 0 by N(0, 1), so that what is computed from them is finite.
-
-    Parameters
-    ----------
-    f : Marginals
-    weights : array of the shape of targets, or None
-
-    Returns
-    -------
-    Marginals
-        ``f`` itself without weights.
-
-    Examples
-    --------
-    >>> f = fs.records.Marginals(np.array([0.5, np.inf]), np.array([0.5, np.nan]))
-    >>> that_count(f, np.array([2.0, 0.0]))
-    Marginals(mean=array([0.5, 0. ]), var=array([0.5, 1. ]))
-    """
+    """Replace marginals of weight 0 by N(0, 1), so that what is computed from them is finite."""
     if weights is None:
         return f
     counts, dtype = weights > 0, f.mean.dtype
@@ -289,24 +252,7 @@ def weighted(bar, weights):
 
 
 def weighted_finite(bar, weights, dtype):
-    """Multiply a derivative per datum by its weight, and cast it to a dtype without overflow.
-
-    Parameters
-    ----------
-    bar : (..., N) float64 array
-    weights : array of the shape of targets, or None
-    dtype : dtype
-
-    Returns
-    -------
-    array
-        Numbers beyond the range of float32 are its largest ones.
-
-    Examples
-    --------
-    >>> weighted_finite(np.array([[1.0, 1e50]]), None, np.dtype(np.float32))
-    array([[1.0000000e+00, 3.4028235e+38]], dtype=float32)
-    """
+    """``weighted`` in a dtype: numbers beyond the range of float32 are its largest ones."""
     bar = weighted(bar, weights)
     if bar.dtype == dtype:
         return bar
@@ -400,10 +346,7 @@ def log_sum_exp(logs):
 
 
 def by_chunks(function, like, size, *arrays):
-    """Apply ``function`` to chunks (n,) of flattened arrays.
-
-    The result has the shape and dtype of ``like``.
-    """
+    """Apply ``function`` to chunks (n,) of flattened arrays; the result is as ``like``."""
     out = np.empty(like.shape, like.dtype, like=like)
     size = size * ON_DEVICE if deferred_checks.on_device(out) else size
     rows, flat = [np.ravel(array) for array in arrays], out.reshape(-1)

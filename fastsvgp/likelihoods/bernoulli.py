@@ -40,22 +40,13 @@ class Bernoulli(OneLatent):
 class BernoulliProbit(Bernoulli):
     """p(y = 1 | f) = Phi(f), labels 0 and 1; Phi is the standard normal CDF, without an offset.
 
-    The expected log density is a quadrature rule:
-
-    ===================  =====  ====  ====  ====  ====
-    marginal variance        1     4    10    30   100
-    ===================  =====  ====  ====  ====  ====
-    error                 1e-9  1e-9  1e-9  1e-9  1e-9
-    error with 20 nodes  3e-10  5e-6  3e-4  6e-3  6e-2
-    ===================  =====  ====  ====  ====  ====
-
+    The expected log density is a quadrature rule, with the error that ``OneLatent`` states.
     Predictions are in closed form: P(y = 1) = Phi(mean / sqrt(1 + var)).
 
     Parameters
     ----------
     num_nodes : int, optional
-        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
-        where q(f) is wide.
+        Number of quadrature nodes at any variance: see ``OneLatent``.
 
     Examples
     --------
@@ -79,23 +70,14 @@ class BernoulliProbit(Bernoulli):
 class BernoulliLogit(Bernoulli):
     """p(y = 1 | f) = 1 / (1 + exp(-f)), labels 0 and 1.
 
-    The expected log density is a quadrature rule:
-
-    ===================  =====  ====  ====  ====  ====
-    marginal variance        1     4    10    30   100
-    ===================  =====  ====  ====  ====  ====
-    error                 1e-9  1e-9  1e-9  1e-9  1e-9
-    error with 20 nodes  3e-11  2e-6  2e-4  4e-3  4e-2
-    ===================  =====  ====  ====  ====  ====
-
+    The expected log density is a quadrature rule, with the error that ``OneLatent`` states.
     Predictions do not use it: P(y = 1) and its logarithm have a relative error of 1e-13 at any mean
     and variance.
 
     Parameters
     ----------
     num_nodes : int, optional
-        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
-        where q(f) is wide.
+        Number of quadrature nodes at any variance: see ``OneLatent``.
 
     Examples
     --------

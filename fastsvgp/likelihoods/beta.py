@@ -51,28 +51,17 @@ LOGISTIC = BernoulliLogit()
 class Beta(OneLatent):
     """0 < y < 1 with mean mu = 1 / (1 + exp(-f)) and variance mu (1 - mu) / (1 + scale).
 
-    The expected log density is a quadrature rule, and its gradient is exact for the computed value.
-    Its error is the scale times
-
-    ===================  =====  ====  ====  ====  ====
-    marginal variance        1     4    10    30   100
-    ===================  =====  ====  ====  ====  ====
-    error                 1e-9  1e-9  1e-9  1e-9  1e-9
-    error with 20 nodes  7e-10  2e-5  2e-3  3e-2   0.2
-    ===================  =====  ====  ====  ====  ====
-
-    The density is not log-concave: natural steps are halved where they must be.
-
-    The error of the predictive log density is 1e-9, that of the distribution function 1e-11.
-    Quantiles are 0 or 1 where float64 cannot tell them from that.
+    The expected log density is a quadrature rule, whose error is the scale times that of
+    ``OneLatent``. The density is not log-concave: natural steps are halved where they must be. The
+    error of the predictive log density is 1e-9, that of the distribution function 1e-11. Quantiles
+    are 0 or 1 where float64 cannot tell them from that.
 
     Parameters
     ----------
     scale : ()
         Number of observations that y is worth, shared by all outputs. Positive; default 1.
     num_nodes : int, optional
-        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
-        where q(f) is wide.
+        Number of quadrature nodes at any variance: see ``OneLatent``.
 
     Examples
     --------

@@ -30,8 +30,7 @@ class Censored(OneLatent):
     variance : ()
         Noise variance, shared by all outputs. Positive; default 1.
     num_nodes : int, optional
-        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
-        where q(f) is wide.
+        Number of quadrature nodes at any variance: see ``OneLatent``.
 
     Examples
     --------

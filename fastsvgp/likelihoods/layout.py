@@ -11,35 +11,15 @@ import math
 
 import numpy as np
 
-from ..check import axes_of_targets, num_columns, outputs_of
+from ..check import outputs_of
 from ..records import Marginals
-
-__all__ = ["axes_of_targets", "laid_out", "num_columns", "of_unit", "outputs_of", "stacked"]
 
 
 def laid_out(likelihood, f):
-    """Return marginals as the likelihood reads them.
+    """Return marginals (J, N) as the likelihood reads them: (K, P, N), or (K, N) for J = K.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-    f : Marginals (J, N)
-
-    Returns
-    -------
-    Marginals
-        (K, N) if J = K = ``latents_per_output``, else (K, P, N); ``f`` itself for K = 1.
-
-    Raises
-    ------
-    ValueError
-        J is no multiple of K.
-
-    Examples
-    --------
-    >>> f = fs.records.Marginals(np.zeros((6, 40)), np.ones((6, 40)))
-    >>> laid_out(fs.likelihoods.HeteroskedasticGaussian(), f).mean.shape
-    (2, 3, 40)
+    For K = ``latents_per_output`` = 1 they are ``f`` itself. Raise ``ValueError`` if J is no
+    multiple of K.
     """
     K = likelihood.latents_per_output
     if K == 1:
@@ -50,24 +30,7 @@ def laid_out(likelihood, f):
 
 
 def stacked(likelihood, f_bar):
-    """Return derivatives in the marginals of a likelihood in the rows of the model: the inverse.
-
-    Parameters
-    ----------
-    likelihood : Likelihood
-    f_bar : Marginals (K, N) or (K, P, N), or None
-
-    Returns
-    -------
-    Marginals (J, N), or None
-        ``f_bar`` itself for K = 1.
-
-    Examples
-    --------
-    >>> bar = fs.records.Marginals(np.zeros((2, 3, 40)), np.ones((2, 3, 40)))
-    >>> stacked(fs.likelihoods.HeteroskedasticGaussian(), bar).mean.shape
-    (6, 40)
-    """
+    """Undo ``laid_out`` for derivatives: rows (J, N) of the model. None stays None."""
     if f_bar is None or likelihood.latents_per_output == 1:
         return f_bar
     shape = math.prod(f_bar.mean.shape[:-1]), f_bar.mean.shape[-1]
@@ -75,27 +38,9 @@ def stacked(likelihood, f_bar):
 
 
 def of_unit(likelihood, y):
-    """Return targets as the likelihood reads them, of one trial or one unit of exposure.
+    """Return targets ``y`` as the likelihood reads them, of one trial or one unit of exposure.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-    y : (N,) or (P, N) array
-
-    Returns
-    -------
-    array
-        ``y`` itself for one column, else (C, N) or (C, P, N) with ``unit_columns``.
-
-    Raises
-    ------
-    TypeError
-        The likelihood does not say what predictions take for the other columns.
-
-    Examples
-    --------
-    >>> of_unit(fs.likelihoods.Binomial(), np.zeros(40)).shape
-    (2, 40)
+    Raise ``TypeError`` if it does not say what predictions take for the other columns.
     """
     names, units = likelihood.target_columns, likelihood.unit_columns
     if len(names) == 1:

@@ -32,9 +32,21 @@ class OneLatent(Likelihood):
     The expected log density is a Gauss-Hermite rule, and its gradient is exact for the computed
     value. The predictive log density and distribution function are trapezoidal rules of 8.4
     standard deviations, whose steps follow ``width``: densities below exp(-14) are less accurate.
-    Quantiles are searched for in the distribution function.
+    Quantiles are searched for in the distribution function. docs/likelihood.md has an example.
 
-    docs/likelihood.md has an example.
+    With ``num_nodes=None``, the default in the package, expected log densities take 20 nodes, and a
+    table where q(f) is wide; a number is that of the nodes at any variance. The errors are
+
+    ===========================  =====  ====  ====  ====  ====
+    marginal variance                1     4    10    30   100
+    ===========================  =====  ====  ====  ====  ====
+    by default                    1e-9  1e-9  1e-9  1e-9  1e-9
+    20 nodes of BernoulliLogit   3e-11  2e-6  2e-4  4e-3  4e-2
+    20 nodes of BernoulliProbit  3e-10  5e-6  3e-4  6e-3  6e-2
+    20 nodes of Ordinal           1e-9  2e-5  6e-4  2e-2   0.1
+    20 nodes of Beta             7e-10  2e-5  2e-3  3e-2   0.2
+    20 nodes of StudentT          2e-4  1e-2  4e-2   0.2   0.3
+    ===========================  =====  ====  ====  ====  ====
 
     Examples
     --------

@@ -26,16 +26,9 @@ class Ordinal(OneLatent):
     """Labels 0 ... C - 1 in their order: y counts the edges below f + e, e ~ N(0, 1).
 
     The C - 1 edges are ``first``, ``first + gaps[0]``, ``first + gaps[0] + gaps[1]`` and so on. Two
-    labels with the edge 0 are ``BernoulliProbit``. The expected log density is a quadrature rule:
-
-    ===================  =====  ====  ====  ====  ====
-    marginal variance        1     4    10    30   100
-    ===================  =====  ====  ====  ====  ====
-    error                 1e-9  1e-9  1e-9  1e-9  1e-9
-    error with 20 nodes   1e-9  2e-5  6e-4  2e-2   0.1
-    ===================  =====  ====  ====  ====  ====
-
-    Predictions are in closed form; moments and quantiles are those of the numbers 0 ... C - 1.
+    labels with the edge 0 are ``BernoulliProbit``. The expected log density is a quadrature rule,
+    with the error that ``OneLatent`` states. Predictions are in closed form; moments and quantiles
+    are those of the numbers 0 ... C - 1.
 
     Parameters
     ----------
@@ -44,8 +37,7 @@ class Ordinal(OneLatent):
     gaps : (C - 2,)
         Distances between neighbouring edges. Positive.
     num_nodes : int, optional
-        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
-        where q(f) is wide.
+        Number of quadrature nodes at any variance: see ``OneLatent``.
 
     Examples
     --------
@@ -99,12 +91,20 @@ class Ordinal(OneLatent):
         gap = np.arange(self.num_classes - 2, like=up).reshape(-1, *(1,) * up.ndim)
         return *found, up - down, up * (Y > gap) - down * (Y > gap + 1)
 
-    def moments(self, mean, var):
+    def _away(self, mean, var):
+        """Return the distances (C - 1, ...) of the edges from the mean, in sd of f + e."""
         edges = self._edges(mean)[1:-1].reshape(-1, *(1,) * mean.ndim)
-        reached = scipy.special.ndtr((mean - edges) / np.sqrt(1 + var))  # P(y >= k), k >= 1
-        odd = 2 * np.arange(len(edges), like=edges).reshape(edges.shape) + 1
+        return (edges - mean) / np.sqrt(1 + var)
+
+    def moments(self, mean, var):
+        reached = scipy.special.ndtr(-self._away(mean, var))  # P(y >= k), k >= 1
+        odd = 2 * np.arange(len(reached), like=mean).reshape(-1, *(1,) * mean.ndim) + 1
         centre = reached.sum(axis=0)
         return centre, np.maximum((odd * reached).sum(axis=0) - centre * centre, 0)
+
+    def predict_quantiles(self, levels, f):
+        below = scipy.special.ndtr(self._away(*self.rows(f.mean, f)[1:]))  # P(y < k), k >= 1
+        return np.stack([(below < level).sum(axis=0) for level in levels]).astype(f.mean.dtype)
 
     def log_marginal(self, y, mean, var):
         k, edges, sd = y.astype(np.intp), self._edges(mean), np.sqrt(1 + var)

@@ -23,20 +23,10 @@ SLACK = 1e-8  # widens the bracket by the error of the noise quantiles
 def symmetric_quantiles(levels, f, halves, noise, size, *others):
     """Compute quantiles (K, ...) of y = f + noise, for symmetric and unimodal noise.
 
-    Parameters
-    ----------
-    levels : K floats
-    f : Marginals (...)
-    halves : function
-        ``(r, var, *others)``, all (n,) -> mass between the centre and ``r`` > 0, mass beyond ``r``,
-        and density at ``r``.
-    noise : function
-        ``(tail, *others)`` -> the distance from its centre beyond which the noise has this mass, or
-        a lower and an upper bound of it.
-    size : int
-        Number of data per chunk.
-    *others : arrays (...)
-        Further moments of each datum.
+    ``halves(r, var, *others)``, all (n,), are the masses between the centre and ``r`` > 0 and
+    beyond ``r``, and the density at ``r``. ``noise(tail, *others)`` is the distance from its centre
+    beyond which the noise has this mass, or a lower and an upper bound of it. ``size`` data are a
+    chunk, and ``others`` further moments of each datum.
     """
     out = np.empty((len(levels), *f.mean.shape), f.mean.dtype, like=f.mean)
     distance = {}
@@ -92,18 +82,8 @@ def count_quantiles(levels, like, cdf, size, mean, var):
 
     A quantile is the smallest y whose distribution function reaches the level. Above 2^52 float64
     cannot represent every count, so the quantile of the rate is returned: the Poisson noise, about
-    1e-8 of such a count, is neglected.
-
-    Parameters
-    ----------
-    levels : K floats
-    like : array (...)
-        Of the dtype of the result.
-    cdf : function
-        ``(y, mean, var)``, all (n,) -> P(count <= y), 0 for y < 0.
-    size : int
-        Number of data per chunk.
-    mean, var : (...)
+    1e-8 of such a count, is neglected. ``cdf(y, mean, var)``, all (n,), is P(count <= y), and 0 for
+    y < 0; ``size`` data are a chunk; the dtype is that of ``like``.
     """
     out = np.empty((len(levels), *like.shape), like.dtype, like=like)
     for k, level in enumerate(levels):
@@ -147,21 +127,11 @@ def _smallest_count(level, cdf, mean, var):
 
 
 def searched_quantiles(levels, mean, var, cdf, counts, *moments):
-    """Compute quantiles (K, ...) from a distribution function alone, of numbers or of counts.
+    """Compute quantiles (K, ...) from a distribution function ``cdf(y, *moments)`` alone.
 
-    Parameters
-    ----------
-    levels : K floats
-    mean, var : (...)
-        Moments of the distribution: a bracket starts from them and grows. They need not be exact,
-        nor finite.
-    cdf : function
-        ``(y, *moments)``, all (n,) -> P(target <= y).
-    counts : bool
-        Whether targets are whole numbers from 0 on: a quantile is then the smallest that reaches
-        the level, up to 2^52.
-    *moments : arrays (...)
-        What the distribution function depends on.
+    A bracket starts from ``mean`` and ``var`` and grows: they need not be exact, nor finite. With
+    ``counts`` targets are whole numbers from 0 on, and a quantile is the smallest that reaches the
+    level, up to 2^52.
     """
     out = np.empty((len(levels), *mean.shape), mean.dtype, like=mean)
     for k, level in enumerate(levels):

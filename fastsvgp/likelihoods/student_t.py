@@ -22,24 +22,12 @@ NODES_AT_ONCE = 1024  # nodes of the predictive rule per chunk
 class StudentT(Symmetric):
     """y = f + scale t, t ~ Student-t with ``df`` degrees of freedom.
 
-    The expected log density is a quadrature rule. Its error is (df + 1) / 2 times
-
-    =====================  ====  ====  ====  ====  ====
-    variance / df scale^2     1     4    10    30   100
-    =====================  ====  ====  ====  ====  ====
-    error                  1e-9  1e-9  1e-9  1e-9  1e-9
-    error with 20 nodes    2e-4  1e-2  4e-2   0.2   0.3
-    =====================  ====  ====  ====  ====  ====
-
-    The gradient is exact for the computed value.
-
-    The predictive log density does not use this rule. Its error is 1e-10 (a relative 1e-12 for
-    densities below exp(-100)) for any scale, variance and ``df``. It takes about 40 nodes in q(f)
-    or the noise, whichever is wider. A target far outside both takes more nodes: at worst about as
-    many as its distance in scales.
-
-    Any positive ``df`` works: for large ``df``, series replace small differences of large terms, in
-    the normaliser too. The density is not log-concave: derivatives in the variance can be positive.
+    The expected log density is a quadrature rule, whose error is (df + 1) / 2 times that of
+    ``OneLatent`` at the variance var / (df scale^2). The predictive log density does not use it:
+    its error is 1e-10 (a relative 1e-12 for densities below exp(-100)) for any scale, variance and
+    ``df``. It takes about 40 nodes in q(f) or the noise, whichever is wider; a target far outside
+    both takes more: at worst about as many as its distance in scales. Any positive ``df`` works.
+    The density is not log-concave: derivatives in the variance can be positive.
 
     Parameters
     ----------
@@ -48,8 +36,7 @@ class StudentT(Symmetric):
     df : float
         Degrees of freedom, positive.
     num_nodes : int, optional
-        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
-        where q(f) is wide.
+        Number of quadrature nodes at any variance: see ``OneLatent``.
 
     Examples
     --------

@@ -111,22 +111,9 @@ def _of_link(link):
 def averages(functions, feature, f, which=0, need=True):
     """Average functions of f where q(f) is wide beside their features.
 
-    Parameters
-    ----------
-    functions : function
-        Of nodes (C, K), to T functions at them (C, T, K).
-    feature : Feature
-    f : Marginals
-    which : (..., N) integers, optional
-        The table of each datum, if there are several; -1 for data without a need of one.
-    need : bool
-        False: no derivatives.
-
-    Returns
-    -------
-    wide : (..., N) bool
-    value, d_mean, d_var : (T, ..., N) float64
-        0 where q(f) is narrow.
+    ``functions(nodes)`` tabulates T functions (C, T, K) at nodes (C, K), and ``which`` is the table
+    of each datum, -1 for none. Return where q(f) is wide, and values and derivatives in its moments
+    (T, ..., N), 0 elsewhere.
     """
     mean, var = f.mean, f.var
     own = Feature(*(part[which] if np.ndim(part) else part for part in feature))

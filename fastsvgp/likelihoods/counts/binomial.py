@@ -95,8 +95,7 @@ class Binomial(OneLatent):
     link : {"logit", "probit"}
         g(f) = 1 / (1 + exp(-f)), or the standard normal distribution function.
     num_nodes : int, optional
-        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
-        where q(f) is wide.
+        Number of quadrature nodes at any variance: see ``OneLatent``.
 
     Examples
     --------

@@ -31,18 +31,9 @@ class NegativeBinomial(OfRate):
     """Counts y = 0, 1, 2, ... with mean mu = exposure exp(f) and variance mu + mu^2 / dispersion.
 
     A Poisson likelihood whose rate has gamma noise; it tends to ``Poisson`` for a large dispersion.
-    The expected log density is a quadrature rule over log(1 + mu / dispersion). Its error is y +
-    dispersion times
-
-    ===================  =====  ====  ====  ====  ====
-    marginal variance        1     4    10    30   100
-    ===================  =====  ====  ====  ====  ====
-    error                 1e-9  1e-9  1e-9  1e-9  1e-9
-    error with 20 nodes  3e-11  2e-6  2e-4  4e-3  4e-2
-    ===================  =====  ====  ====  ====  ====
-
-    Predictions do not use it: the error of their log density is 1e-9, that of the distribution
-    function 1e-11, at any dispersion.
+    The expected log density is a quadrature rule over log(1 + mu / dispersion), whose error is y +
+    dispersion times that of ``BernoulliLogit``. Predictions do not use it: the error of their log
+    density is 1e-9, that of the distribution function 1e-11, at any dispersion.
 
     With ``exposure="column"`` each target has its own: Y has the columns y and exposure, (N, 2) or
     (N, P, 2). Moments and quantiles are then those of one unit of exposure.
@@ -54,8 +45,7 @@ class NegativeBinomial(OfRate):
     exposure : float or "column"
         Factor on the mean of every datum, positive; or a column of Y.
     num_nodes : int, optional
-        Number of Gauss-Hermite nodes for every datum, at any variance. Default: 20, and a table
-        where q(f) is wide.
+        Number of quadrature nodes at any variance: see ``OneLatent``.
 
     Examples
     --------

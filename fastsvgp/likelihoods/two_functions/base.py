@@ -28,14 +28,7 @@ from ...kernels.common.quadrature_rules import raised, rule
 from ...records import Marginals
 from ...runtime import deferred_checks
 from ...runtime.devices import constant_like
-from ..base import (
-    NODES,
-    ON_DEVICE,
-    SMALLEST,
-    Likelihood,
-    by_chunks,
-    sum_outputs,
-)
+from ..base import NODES, ON_DEVICE, SMALLEST, Likelihood, by_chunks, sum_outputs
 from ..quantiles import searched_quantiles
 from ..targets import as_targets
 

@@ -32,14 +32,7 @@ import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ...records import Marginals, record
-from ..base import (
-    CHUNK,
-    SMALLEST,
-    Likelihood,
-    by_chunks,
-    log_sum_exp,
-    sum_outputs,
-)
+from ..base import CHUNK, SMALLEST, Likelihood, by_chunks, log_sum_exp, sum_outputs
 from ..counts.poisson import wright_omega
 from ..quantiles import HUGE, symmetric_quantiles
 
