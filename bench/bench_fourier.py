@@ -26,6 +26,7 @@ every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
 sizes = pytest.mark.parametrize("N, n, D", [(500, 10_000, 8), (500, 10_000, 64), (500, 2_000, 784)])
 sides = pytest.mark.parametrize("count", [1, 4])
 SEEN, NUM = 10, 1_000_000  # compared points or frequencies; frequencies of the model
+BARS = "X", "W", "variance", "lengthscales"
 
 
 @njit(nogil=True)
@@ -127,12 +128,12 @@ def bench_multiply_transposed(benchmark, rng, N, n, D, count, dtype):
 @sizes
 def bench_multiply_vjp(benchmark, rng, N, n, D, count, dtype):
     X, W, U, model = problem(rng, N, n, D, count, dtype)
-    call = lambda: kernels.fourier_multiply_vjp(U, X, W, *model)  # noqa: E731
+    call = lambda: kernels.fourier_sweep(X, *model, W=W, U=U, need=BARS)  # noqa: E731
     floor = floor_of(N, n, D, count, dtype, reverse=True)
     record(
         benchmark,
         call,
-        error=backward_error(call()[1], X, U, model),
+        error=backward_error(call()[2], X, U, model),
         floor_seconds=floor,
         seconds=0.5,
     )
@@ -221,10 +222,10 @@ def bench_multiply_on_device(benchmark, rng, N, n, D, transpose, count, dtype):
 @there_sizes
 def bench_multiply_vjp_on_device(benchmark, rng, N, n, D, count, dtype):
     (X, W, U, model), there = problem_there(rng, N, n, D, count, dtype)
-    call = lambda: kernels.fourier_multiply_vjp(  # noqa: E731
-        there[2], there[0], there[1], *there[3]
+    call = lambda: kernels.fourier_sweep(  # noqa: E731
+        there[0], *there[3], W=there[1], U=there[2], need=BARS
     )
-    error = backward_error(call()[1].get(), X, U, model)
+    error = backward_error(call()[2].get(), X, U, model)
     device.record_beside(
         benchmark, call, floor_there(N, n, D, count, dtype, reverse=True), error=error
     )

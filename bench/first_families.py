@@ -275,30 +275,26 @@ def chevron(card, dtype, small):
 
     from fastsvgp import kernels
 
-    (m, k), rows = (1_000, 100) if small else (10_000_000, 100), 200 if small else 20_000
+    m, k = (1_000, 100) if small else (10_000_000, 100)
     size = np.dtype(dtype).itemsize
     factor = numbers(m, k, dtype=dtype), numbers(m - k, dtype=dtype)
     z = numbers(1, m, dtype=dtype)
-    for transpose in (False, True):
-        arguments = *factor, z, transpose
-        yield Row(
-            f"chevron_multiply, transpose={transpose}",
-            lambda a=arguments: kernels.chevron_multiply(*a),
-            m * (k + 3) * size / card.copy,
-            "bytes",
-            against(lambda a=arguments: reference.chevron(cupy, *a)),
-        )
-    some = cupy.asarray(
-        np.sort(np.random.default_rng(0).choice(np.arange(k, m), rows, replace=False))
-    )
-    arguments = *factor, some, z[:, :k].copy(), z[:, some]
     yield Row(
-        f"chevron_multiply_rows, {rows}",
-        lambda: kernels.chevron_multiply_rows(*arguments),
-        rows * (k + 3) * size / card.copy,
+        "chevron_multiply",
+        lambda: kernels.chevron_multiply(*factor, z),
+        m * (k + 3) * size / card.copy,
         "bytes",
-        against(lambda: reference.chevron_rows(cupy, *arguments)),
+        against(lambda: reference.chevron(cupy, *factor, z)),
     )
+
+
+def cotangents(u, X, w, *model):
+    """Return the cotangents of X, w, variance and lengthscales for u of Phi w."""
+    from fastsvgp import kernels
+
+    need = "X", "W", "variance", "lengthscales"
+    found = kernels.fourier_sweep(X, *model, W=w[None], U=u[None], need=need)
+    return found[4], found[2][0], *found[5:]
 
 
 def fourier(card, dtype, small):
@@ -338,8 +334,8 @@ def fourier(card, dtype, small):
                 against(lambda u=u, phi=phi: product(u, phi()[1])),
             ),
             (
-                "fourier_multiply_vjp",
-                lambda X=X, w=w, u=u, f=family: kernels.fourier_multiply_vjp(u, X, w, *f),
+                "fourier_sweep, cotangents",
+                lambda X=X, w=w, u=u, f=family: cotangents(u, X, w, *f),
                 against(bars),
             ),
         ):

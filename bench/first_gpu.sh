@@ -52,7 +52,7 @@ stage_1() {
   part 45 "facts" bash -c machine
   part 75 "cubins" python3 bench/first_checks.py cubins
   part 60 "graphs" python3 bench/first_checks.py captures ${small:+"$small"}
-  part 60 "small runs" python3 tests/cuda/small_on_device.py ${small:+distances}
+  part 60 "small runs" python3 tests/cuda/small_on_device.py ${small:+chevron}
   local tests=(python3 -m pytest -m on_device -rfE --tb=short -p no:cacheprovider --dist worksteal)
   local waves=tests/cuda/test_waves_cuda.py
   part 180 "tests" "${tests[@]}" "tests/cuda${small:+/test_distances_cuda.py}" --ignore="$waves" \
@@ -76,8 +76,8 @@ stage_2() {
 
 # Tools: errors that correct results can hide, and what the four worst kernels wait for.
 stage_3() {
-  part 130 "memcheck" tests/cuda/sanitize_on_device.sh memcheck ${small:+distances}
-  part 190 "racecheck" tests/cuda/sanitize_on_device.sh racecheck ${small:+distances}
+  part 130 "memcheck" tests/cuda/sanitize_on_device.sh memcheck ${small:+chevron}
+  part 190 "racecheck" tests/cuda/sanitize_on_device.sh racecheck ${small:+chevron}
   local n
   for n in 1 2 3 4; do part 45 "ncu, kernel $n" bash -c "profiled $n"; done
 }

@@ -106,21 +106,12 @@ def patch_sums_vjp(xp, bar, family, Z, X, A, variance, lengthscales, geometry):
 # --- chevron factors ------------------------------------------------------------------------------
 
 
-def chevron(xp, dense, diagonal, z, transpose):
-    """Return ``C z``, or ``C' z``, for z (1, m)."""
+def chevron(xp, dense, diagonal, z):
+    """Return ``C z`` for z (1, m)."""
     dense, diagonal, z = doubles(xp, dense, diagonal, z)
     k = dense.shape[1]
     first, below = xp.tril(dense[:k]), dense[k:]
-    if transpose:
-        return xp.concatenate([z[:, :k] @ first + z[:, k:] @ below, z[:, k:] * diagonal], axis=1)
     return xp.concatenate([z[:, :k] @ first.T, z[:, :k] @ below.T + z[:, k:] * diagonal], axis=1)
-
-
-def chevron_rows(xp, dense, diagonal, rows, head, rest):
-    """Return rows of ``C z`` of which none is among the first k."""
-    k = dense.shape[1]
-    dense, diagonal, head, rest = doubles(xp, dense[rows], diagonal[rows - k], head, rest)
-    return head @ dense.T + rest * diagonal
 
 
 # --- random features ------------------------------------------------------------------------------

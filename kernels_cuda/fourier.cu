@@ -24,8 +24,8 @@ constexpr double TWO_PI = 6.283185307179586;
 // A parameter on the device, or a value if its place is null.
 struct parameter_t {
   const real* place;
-  real value;
   int step;  // from feature to feature: 0 if one serves all
+  real value;
   __device__ __forceinline__ real of(int d) const { return place ? place[step * d] : value; }
 };
 
@@ -44,9 +44,9 @@ __device__ __forceinline__ vector_t& vector_at(real* place) {
 // out[p, d] = component d of the frequency of indices[p], divided by 2 pi lengthscales.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     frequencies(int degrees, seed_t seed, const index_t* __restrict__ indices, index_t n, int D,
-                const real* __restrict__ lengthscales, real lengthscale, int step,
+                const real* __restrict__ lengthscales, int step, real lengthscale,
                 real* __restrict__ out) {
-  const parameter_t scales = {lengthscales, lengthscale, step};
+  const parameter_t scales = {lengthscales, step, lengthscale};
   const int quads = (D + 3) / 4;
   const index_t task = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
   if (task >= n * quads) return;
@@ -317,14 +317,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
   for (int w = 0; w < WARPS; ++w) sum += sums[w][threadIdx.x];
   out[e] = static_cast<real>(
       sum * factor *
-      (num > 0 ? static_cast<double>(scale_of({variances, variance, 0}, num)) : 1.0));
+      (num > 0 ? static_cast<double>(scale_of({variances, 0, variance}, num)) : 1.0));
 }
 
 // Block j: out[j] = factor / divisors[step j] sum_i a[i, j] b[i, j], summed in float64.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     column_products(const real* __restrict__ a, const real* __restrict__ b, index_t rows,
-                    int columns, double factor, const real* __restrict__ divisors, real divisor,
-                    int step, real* __restrict__ out) {
+                    int columns, double factor, const real* __restrict__ divisors, int step,
+                    real divisor, real* __restrict__ out) {
   __shared__ double sums[WARPS];
   double sum = 0;
   for (index_t i = threadIdx.x; i < rows; i += BLOCK) {
@@ -334,22 +334,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
   sum = sum_block(sum, sums);
   if (threadIdx.x) return;
   out[blockIdx.x] =
-      static_cast<real>(sum * factor / parameter_t{divisors, divisor, step}.of(blockIdx.x));
+      static_cast<real>(sum * factor / parameter_t{divisors, step, divisor}.of(blockIdx.x));
 }
 
 #define PARAMETERS                                                                                 \
   int degrees, seed_t seed, const index_t *__restrict__ indices, index_t n,                        \
       const real *__restrict__ X, index_t N, int D, const real *__restrict__ lengthscales,         \
-      real lengthscale, int step, const real *__restrict__ variances, real variance, double num,   \
+      int step, real lengthscale, const real *__restrict__ variances, real variance, double num,   \
       real *__restrict__ theta, const real *__restrict__ U, const real *__restrict__ W, int count, \
       index_t share, real *__restrict__ forward_parts, real *__restrict__ back_parts,              \
       real *__restrict__ X_parts
 #define ARGUMENTS                                                                                  \
-  degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, \
+  degrees, seed, indices, n, X, N, D, {lengthscales, step, lengthscale}, {variances, 0, variance}, \
       num, theta, U, W, nullptr, nullptr, count, share, forward_parts, back_parts, X_parts
 #define ALL_PARAMETERS PARAMETERS, const real* __restrict__ u, const real* __restrict__ v
 #define ALL_ARGUMENTS                                                                              \
-  degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, \
+  degrees, seed, indices, n, X, N, D, {lengthscales, step, lengthscale}, {variances, 0, variance}, \
       num, theta, U, W, u, v, count, share, forward_parts, back_parts, X_parts
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_1(PARAMETERS) {
@@ -369,12 +369,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_1(PARAMETERS
 }
 extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_4(PARAMETERS) {
   sweep<4, false, true, true, false>(ARGUMENTS);
-}
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_1(PARAMETERS) {
-  sweep<1, true, false, true, false>(ARGUMENTS);
-}
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_2(PARAMETERS) {
-  sweep<2, true, false, true, false>(ARGUMENTS);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_forward_1(ALL_PARAMETERS) {
@@ -411,12 +405,12 @@ __device__ __forceinline__ void own(int degrees, const seed_t* __restrict__ seed
 #define OWN_PARAMETERS                                                                            \
   int degrees, const seed_t *__restrict__ seeds, int seed_step, const real *__restrict__ factors, \
       index_t factor_step, index_t n, const real *__restrict__ X, index_t X_step, index_t N,      \
-      int D, const real *__restrict__ lengthscales, real lengthscale, int step,                   \
+      int D, const real *__restrict__ lengthscales, int step, real lengthscale,                   \
       const real *__restrict__ variances, real variance, double num, const real *__restrict__ U,  \
       const real *__restrict__ W, int count, index_t share, real *__restrict__ parts
 #define OWN_ARGUMENTS                                                                          \
   degrees, seeds, seed_step, factors, factor_step, n, X, X_step, N, D,                         \
-      {lengthscales, lengthscale, step}, {variances, variance, 0}, num, U, W, count, share, parts
+      {lengthscales, step, lengthscale}, {variances, 0, variance}, num, U, W, count, share, parts
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 2) own_1(OWN_PARAMETERS) {
   own<1, true, false>(OWN_ARGUMENTS);

@@ -180,7 +180,7 @@ def test_modules_load_light(trees):
 
 
 # between the kernels and Numba, and intrinsics
-SHIM = "common/compiled common/link_once common/numba_cache common/forms common/blas chevron/lanes"
+SHIM = "common/compiled common/link_once common/numba_cache common/forms common/blas"
 NUMBA = tuple(f"kernels/cpu/{stem}.py" for stem in SHIM.split())
 
 

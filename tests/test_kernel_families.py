@@ -34,15 +34,7 @@ def signatures(path):
 
 DOORS = {p.stem: p for p in (PACKAGE / "kernels").glob("*.py") if p.stem != "__init__"}
 # operations that a front door composes of those of its twins
-COMPOSED = {
-    "full": set(),
-    "chevron_multiply_vjp": {"outer", "multiply"},
-    "chevron_gram": {"multiply"},
-    "chevron_multiply_rows_vjp": {"outer_rows", "multiply_rows_transposed"},
-    "chevron_multiply_rows_transposed_vjp": {"outer_rows", "multiply_rows"},
-}
-# in these families, function names of twins do not start with the name of the family
-SHORT = {"chevron"}
+COMPOSED = {"full": set()}
 
 
 def operations(stem):
@@ -101,15 +93,14 @@ def test_a_front_door_calls_the_twins_by_its_own_names(stem):
     twins = signatures(families(CPU)[stem])
     for name, f in operations(stem).items():
         calls = calls_of_twins(f)
-        own = name.removeprefix(f"{stem}_") if stem in SHORT else name
-        assert {called for called, _ in calls} == COMPOSED.get(name, {own}), name
+        assert {called for called, _ in calls} == COMPOSED.get(name, {name}), name
         assert {*(arrays_of(f) or ())} <= {*parameters_of(f)}, name
         for node in ast.walk(f):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "twin":
                 said = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg}
                 assert said == {argument: argument for argument in said}, name
         if name not in COMPOSED:
-            parameters = ast.parse(f"def f({twins[own]}): pass").body[0].args
+            parameters = ast.parse(f"def f({twins[name]}): pass").body[0].args
             assert calls[0][1] == [a.arg for a in parameters.args], name
             # ``like`` can be only the selector of the twin
             assert {*parameters_of(f)} - {"like"} == {a.arg for a in parameters.args} - {"like"}

@@ -18,8 +18,6 @@ PARTS = {
     "blas": "calls of BLAS",
     "thread_pool": "a loop that waits",
     "normal_cdf": "elementwise",
-    "factorisations": "blocked",
-    "distances": "pairwise",
 }
 
 

@@ -10,43 +10,22 @@ All operations raise ``TypeError`` when some arrays are on a GPU and others are 
 arrays are always accepted). The message names the arguments.
 """
 
-from .adam_update import adam as adam
-from .chevron import (
-    chevron_gram as chevron_gram,
-    chevron_gram_vjp as chevron_gram_vjp,
-    chevron_log_det as chevron_log_det,
-    chevron_log_det_vjp as chevron_log_det_vjp,
-    chevron_multiply as chevron_multiply,
-    chevron_multiply_rows as chevron_multiply_rows,
-    chevron_multiply_rows_transposed as chevron_multiply_rows_transposed,
-    chevron_multiply_rows_transposed_vjp as chevron_multiply_rows_transposed_vjp,
-    chevron_multiply_rows_vjp as chevron_multiply_rows_vjp,
-    chevron_multiply_vjp as chevron_multiply_vjp,
-)
-from .distances import (
-    squared_distances as squared_distances,
-    squared_distances_vjp as squared_distances_vjp,
-)
+from .chevron import chevron_log_det as chevron_log_det, chevron_multiply as chevron_multiply
 from .factorisations import (
     cholesky as cholesky,
     cholesky_inverse as cholesky_inverse,
-    cholesky_inverse_vjp as cholesky_inverse_vjp,
     cholesky_of_inverse as cholesky_of_inverse,
     cholesky_product as cholesky_product,
-    cholesky_vjp as cholesky_vjp,
+    deflate as deflate,
     whitening_vjp as whitening_vjp,
 )
-from .fingerprint import fold_bits as fold_bits
 from .fourier import (
     fourier_frequencies as fourier_frequencies,
     fourier_multiply as fourier_multiply,
     fourier_multiply_rows as fourier_multiply_rows,
     fourier_multiply_rows_vjp as fourier_multiply_rows_vjp,
-    fourier_multiply_vjp as fourier_multiply_vjp,
     fourier_sweep as fourier_sweep,
 )
-from .gaussian_terms import gaussian_term as gaussian_term
-from .group_sums import sum_each as sum_each
 from .newton_schulz import (
     newton_schulz_curvature as newton_schulz_curvature,
     newton_schulz_gram as newton_schulz_gram,
@@ -57,18 +36,11 @@ from .newton_schulz import (
     power_iteration as power_iteration,
     tril_congruence as tril_congruence,
 )
-from .packing import (
-    from_positive as from_positive,
-    pack_fields as pack_fields,
-    pack_tril as pack_tril,
-    to_positive as to_positive,
-    to_positive_vjp as to_positive_vjp,
-    unpack_fields as unpack_fields,
-    unpack_tril as unpack_tril,
-)
 from .pairwise import (
     inner as inner,
     inner_vjp as inner_vjp,
+    squared_distances as squared_distances,
+    squared_distances_vjp as squared_distances_vjp,
     stationary as stationary,
     stationary_vjp as stationary_vjp,
 )
@@ -81,7 +53,6 @@ from .patches import (
     patch_sums_vjp as patch_sums_vjp,
     window_places as window_places,
 )
-from .pivoted_cholesky import deflate as deflate
 from .products import (
     add_outer as add_outer,
     add_outer_minus_scaled as add_outer_minus_scaled,
@@ -106,6 +77,7 @@ from .quadrature import (
     gauss_hermite as gauss_hermite,
     gauss_hermite_nodes as gauss_hermite_nodes,
     gauss_hermite_vjp as gauss_hermite_vjp,
+    gaussian_term as gaussian_term,
     largest as largest,
     log_gauss_hermite as log_gauss_hermite,
     normal_points as normal_points,
@@ -123,21 +95,29 @@ from .small_whitened import (
 from .sparse_rows import (
     adagrad_rows as adagrad_rows,
     gather_rows as gather_rows,
+    stratified_units as stratified_units,
     sum_rows as sum_rows,
 )
-from .stratified import stratified_units as stratified_units
 from .triangular import (
     inverse_triangular as inverse_triangular,
-    inverse_triangular_vjp as inverse_triangular_vjp,
     multiply_triangular as multiply_triangular,
-    multiply_triangular_vjp as multiply_triangular_vjp,
     prefers_inverse as prefers_inverse,
     solve_triangular as solve_triangular,
-    solve_triangular_vjp as solve_triangular_vjp,
     solve_tril as solve_tril,
-    solve_tril_vjp as solve_tril_vjp,
     tril as tril,
     tril_gram as tril_gram,
     tril_multiply as tril_multiply,
     tril_product as tril_product,
+)
+from .vectors import (
+    adam as adam,
+    fold_bits as fold_bits,
+    from_positive as from_positive,
+    pack_fields as pack_fields,
+    pack_tril as pack_tril,
+    sum_each as sum_each,
+    to_positive as to_positive,
+    to_positive_vjp as to_positive_vjp,
+    unpack_fields as unpack_fields,
+    unpack_tril as unpack_tril,
 )

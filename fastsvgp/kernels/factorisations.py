@@ -31,15 +31,6 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
     """
 
 
-@operation("L_bar", "L")
-def cholesky_vjp(L_bar, L):
-    """Compute the symmetric ``A_bar = L^-T (Phi(P) + Phi(P)') L^-1 / 2`` with P = L' L_bar.
-
-    L is the factor of A. Phi keeps the lower triangle and halves the diagonal (Murray 2016,
-    "Differentiation of the Cholesky decomposition"). 2 M^3 flops.
-    """
-
-
 @operation("C", "L", "inverse")
 def whitening_vjp(C, L, overwrite_c=False, inverse=None):
     """Compute ``A_bar = -L^-T (Phi(C) + Phi(C)') L^-1 / 2``, the pullback through X_k = L^-1 Y_k.
@@ -70,14 +61,6 @@ def cholesky_inverse(L):
     """Compute ``(L L')^-1`` (..., M, M), symmetric, from lower factors. 2/3 M^3 flops."""
 
 
-@operation("Y_bar", "L", "Y")
-def cholesky_inverse_vjp(Y_bar, L, Y):
-    """Compute ``L_bar = -tril(Y (Y_bar + Y_bar') L^-T)`` of ``Y = cholesky_inverse(L)``.
-
-    3 M^3 flops.
-    """
-
-
 @operation("L")
 def cholesky_product(L):
     """Compute ``L L'`` for lower factors (..., M, M), both triangles. M^3 / 3 flops per matrix.
@@ -92,4 +75,26 @@ def cholesky_of_inverse(A, jitter=0.0):
 
     The inverse is never formed: the elimination runs from the last row upwards. Raises
     ``NotPositiveDefinite``. 2/3 M^3 flops.
+    """
+
+
+@operation("factor", "column", "variance")
+def deflate(factor, j, pivot, column, variance):
+    """Take step ``j`` of a pivoted Cholesky factorisation ``K ~ F F'`` of a covariance K (N, N).
+
+    With ``F = factor[:, :j + 1]``: ``F[:, j] = (column - F[:, :j] F[pivot, :j]') /
+    sqrt(variance[pivot])`` and ``variance -= F[:, j] ** 2``.
+
+    Parameters
+    ----------
+    factor : (N, M) float64, C-contiguous
+        Columns before ``j`` are read, column ``j`` is overwritten.
+    pivot : int
+        The chosen point, ``variance[pivot] > 0``.
+    column : (N,) float64
+        ``K[:, pivot]``.
+    variance : (N,) float64
+        Conditional variances given the points chosen before; updated in place.
+
+    Cost: (2 j + 3) N flops, bound by the one pass over ``factor[:, :j]``.
     """

@@ -29,9 +29,7 @@ num - 1; repeats are allowed. An index out of range raises ``IndexError`` on the
 only with FASTSVGP_CUDA_CHECK=1 in the environment.
 """
 
-from ..runtime.dispatch import family, operation
-
-twin = family("fourier")
+from ..runtime.dispatch import operation
 
 
 @operation("indices")
@@ -81,51 +79,8 @@ def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, t
     the CPU all right-hand sides share the cosines, on a device four do. Sums are kept in float64;
     their order is fixed (on the CPU for a given number of threads), so results repeat to the bit. A
     NaN in a row of X gives NaN in its row of the result. On a device partial sums take up to 2^25
-    numbers (256 MiB in float64) beside the result, the reverse rule twice that, or as much as one
+    numbers (256 MiB in float64) beside the result, cotangents twice that, or as much as one
     of its results if that is more; many frequencies then go through in runs.
-    """
-
-
-@operation("out_bar", "X", "w", "indices", "variance", "lengthscales")
-def fourier_multiply_vjp(
-    out_bar,
-    X,
-    w,
-    family,
-    seed,
-    indices,
-    num,
-    variance,
-    lengthscales,
-    transpose=False,
-    need=("X", "w", "variance", "lengthscales"),
-):
-    """Cotangents of ``fourier_multiply`` in one pass over the pairs of point and frequency.
-
-    Parameters
-    ----------
-    out_bar : as the result of ``fourier_multiply``
-    need : names of the cotangents to compute; the others are None
-
-    Returns
-    -------
-    X_bar, w_bar, variance_bar, lengthscales_bar
-
-    Notes
-    -----
-    Let U (R, N) and W (R, 2 n) be out_bar and w, or w and out_bar with ``transpose``: either way
-    sum(out_bar * out) is sum(U * (W Phi')). It changes with the phase of a pair by ::
-
-        g[i, p] = sum_r U[r, i] (W[r, 2 p + 1] Phi[i, 2 p] - W[r, 2 p] Phi[i, 2 p + 1]),
-
-    theta is linear in x / l, and Phi in w and in sqrt(s), hence ::
-
-        X_bar[i, d] = sum_p g[i, p] omega_p[d] / l_d,
-        l_bar[d] = -sum_i X_bar[i, d] X[i, d] / l_d,
-        w_bar = Phi' out_bar (Phi out_bar with ``transpose``),
-        s_bar = sum(w * w_bar) / (2 s).
-
-    4 R + 2 D flops per pair beyond those of ``fourier_multiply``.
     """
 
 
@@ -179,7 +134,7 @@ def fourier_multiply_rows_vjp(
 
     Notes
     -----
-    As in ``fourier_multiply_vjp``, with the phase theta of a pair ::
+    With the phase theta of a pair ::
 
         g[s, i, p] = sum_r out_bar[s, r, i] (w[s, r, 2 p + 1] Phi[s, i, 2 p]
                                              - w[s, r, 2 p] Phi[s, i, 2 p + 1]),
@@ -189,6 +144,7 @@ def fourier_multiply_rows_vjp(
     """
 
 
+@operation("X", "indices", "variance", "lengthscales", "W", "v", "U", "u")
 def fourier_sweep(
     X,
     family,
@@ -236,24 +192,15 @@ def fourier_sweep(
     -----
     A cosine, a sine and 2 D flops per pair of point and frequency; 4 R for each of "out", "W" and,
     together, "X" and "lengthscales", which take 2 D more; 3 for each part of the squares. On
-    the CPU gemm does the products. With cos^2 as above the reverse rule of the squares is ::
+    the CPU gemm does the products. With the slope g of a pair in its phase theta, linear in
+    x / l, and cos^2 as above ::
 
+        g[i, p] = sum_r U[r, i] (W[r, 2 p + 1] Phi[i, 2 p] - W[r, 2 p] Phi[i, 2 p + 1])
+                  - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin,
+        X_bar[i, d] = sum_p g[i, p] omega_p[d] / l_d,
+        l_bar[d] = -sum_i X_bar[i, d] X[i, d] / l_d,    W_bar = U Phi,
         v_bar[2 p] = s^2 sum_i u[i] cos^2,    v_bar[2 p + 1] = s^2 sum_i u[i] - v_bar[2 p],
-        g[i, p] = ... - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin
+        variance_bar = (sum(W * W_bar) / 2 + sum(v * v_bar)) / variance.
 
-    beside that of ``fourier_multiply_vjp``. On a device one right-hand side goes with the squares,
-    and four others per pass.
+    On a device one right-hand side goes with the squares, and four others per pass.
     """
-    arrays = {
-        "X": X,
-        "indices": indices,
-        "variance": variance,
-        "lengthscales": lengthscales,
-        "W": W,
-        "v": v,
-        "U": U,
-        "u": u,
-    }
-    return twin(**arrays).fourier_sweep(
-        X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept
-    )

@@ -1,19 +1,16 @@
 """Natural-gradient steps towards chol(A^-1), made of matrix products only."""
 
-from ..runtime.dispatch import check_out, family, operation
-
-twin = family("newton_schulz")
+from ..runtime.dispatch import operation
 
 
-def newton_schulz_gram(A, L, out=None):
+@operation("A", "L")
+def newton_schulz_gram(A, L):
     """Compute the lower triangle of the residual ``D = L' A L - I``, and its norms.
 
     Parameters
     ----------
     A : (..., M, M), symmetric, and L : (..., M, M), lower
         Only their lower triangles are read. Leading axes broadcast.
-    out : (..., M, M), C-contiguous, optional
-        Receives D. It must not share memory with A or L.
 
     Returns
     -------
@@ -24,16 +21,8 @@ def newton_schulz_gram(A, L, out=None):
         residual), smallest and largest diagonal entry of ``L' A L``, trace of D. If A or L holds
         NaN or infinity, the first entry is not finite.
 
-    Raises
-    ------
-    ValueError
-        ``out`` is not C-contiguous, or shares memory with A or L.
-
     Cost: M^3 flops, because only the needed triangles are computed.
     """
-    module = twin(A=A, L=L, out=out)
-    check_out(out, A=A, L=L)
-    return module.newton_schulz_gram(A, L, out)
 
 
 @operation("L", "D", "step_size")
@@ -61,15 +50,9 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False):
     """
 
 
-def newton_schulz_step(A, L, step_size, out=None):
-    """Apply ``newton_schulz_gram`` and ``newton_schulz_update`` in one call. 4/3 M^3 flops.
-
-    ``out`` (..., M, M), C-contiguous, receives the new factor. It must not share memory with A or
-    L. Raises ``ValueError`` if it does, or if it is not contiguous.
-    """
-    module = twin(A=A, L=L, step_size=step_size, out=out)
-    check_out(out, A=A, L=L)
-    return module.newton_schulz_step(A, L, step_size, out)
+@operation("A", "L", "step_size")
+def newton_schulz_step(A, L, step_size):
+    """Apply ``newton_schulz_gram`` and ``newton_schulz_update`` in one call. 4/3 M^3 flops."""
 
 
 @operation("L_new_bar", "A", "L", "D", "step_size")

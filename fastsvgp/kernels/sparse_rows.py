@@ -1,4 +1,4 @@
-"""Some rows of arrays of millions: gather them, add them up, update them."""
+"""Some rows of arrays of millions: draw them, gather them, add them up, update them."""
 
 from ..runtime.dispatch import operation
 
@@ -51,4 +51,14 @@ def adagrad_rows(array, sums, rows, bar, *, step_size, epsilon, positive=False, 
     Notes
     -----
     6 flops, one square root and one division per entry; an exponential for positive ones.
+    """
+
+
+@operation("like")
+def stratified_units(num, size, seed, step, stream, like):
+    """Draw one unit per block: ``(units (size,), widths (size,))``, the latter sizes of blocks.
+
+    Block b is [b num // size, (b + 1) num // size) of ``num`` units; int64 and float64. A pure
+    function of seed and step, of 64 bits, and of ``stream``, of 32: the same on a device. ``like``:
+    an array on the device of the results.
     """

@@ -28,14 +28,6 @@ def solve_triangular(L, B, transpose=False, overwrite_b=False):
     """
 
 
-@operation("X_bar", "L", "X")
-def solve_triangular_vjp(X_bar, L, X, transpose=False):
-    """Compute ``(L_bar, B_bar)`` from the solution ``X``. 2 M^2 R flops.
-
-    B_bar = L^-T X_bar and L_bar = -tril(B_bar X').
-    """
-
-
 @operation("L", "B")
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     """Compute ``L B``, or ``L' B`` with ``transpose``; arguments as in ``solve_triangular``.
@@ -54,14 +46,6 @@ def tril_multiply(L, B, overwrite_b=False, lower=False):
     """
 
 
-@operation("Y_bar", "L", "B")
-def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
-    """Compute ``(L_bar, B_bar)`` of ``multiply_triangular``. 2 M^2 R flops.
-
-    L_bar = tril(Y_bar B') and B_bar = L' Y_bar.
-    """
-
-
 @operation("L", "W")
 def solve_tril(L, W, transpose=False, overwrite_w=False):
     """Compute ``L^-1 W`` for lower triangular L and W (..., M, M). M^3 / 3 flops.
@@ -69,15 +53,6 @@ def solve_tril(L, W, transpose=False, overwrite_w=False):
     With ``transpose`` it is the lower triangle of ``L^-T W``, also M^3 / 3 flops. The result has
     zeros above the diagonal. The strict upper triangles of L and W are never read.
     ``overwrite_w``: allow the result to overwrite W.
-    """
-
-
-@operation("X_bar", "L", "X")
-def solve_tril_vjp(X_bar, L, X):
-    """Compute ``(L_bar, W_bar)`` from the result ``X`` of ``solve_tril``. 2/3 M^3 flops.
-
-    W_bar = tril(L^-T tril(X_bar)), L_bar = -tril(W_bar X'). X' is upper, so an entry of L_bar on or
-    below the diagonal takes no entry of L^-T tril(X_bar) above it.
     """
 
 
@@ -100,11 +75,6 @@ def prefers_inverse(L, columns):
     way, but in float32 at M = 300 and 800 the errors of values and gradients of a bound were
     measured to be up to 20 times as large by the inverse as by solves.
     """
-
-
-@operation("X_bar", "X")
-def inverse_triangular_vjp(X_bar, X):
-    """Compute ``L_bar = -tril(X' X_bar X')`` from the inverse ``X``. 2 M^3 flops."""
 
 
 @operation("L", "w")

@@ -127,22 +127,6 @@ def _extent(a):
     )
 
 
-def check_out(out, **read):
-    """Refuse an ``out`` that is not C-contiguous or overlaps an argument read during the call."""
-    if out is None:
-        return
-    if not out.flags.c_contiguous:
-        raise ValueError(
-            f"`out` must be C-contiguous, got shape {out.shape} with strides {out.strides}"
-        )
-    for name, a in read.items():
-        if shares_memory(out, a):
-            raise ValueError(
-                f"`out` shares memory with `{name}`, which is read during the call; pass a separate"
-                " array"
-            )
-
-
 @functools.cache
 def family(stem):
     """Return a function that maps named arrays to the module of a kernel family on their device.
@@ -177,7 +161,7 @@ def operation(*arrays: str) -> Callable[[Callable[P, object]], Callable[P, Any]]
 
     The door calls the function with the name and arguments of the declaration, in the twin that has
     the name of its module, on the device of these ``arrays``. Each names an argument, or with a
-    star a sequence of arrays, which can be None.
+    star a sequence of arrays, or of such sequences, which can be None.
     """
 
     def declared(function: Callable[P, object]) -> Callable[P, Any]:
@@ -199,7 +183,11 @@ def operation(*arrays: str) -> Callable[[Callable[P, object]], Callable[P, Any]]
 
 
 def _each(name, arrays):
-    return {f"{name}[{i}]": array for i, array in enumerate(arrays or ())}
+    named = {}
+    for i, array in enumerate(arrays or ()):
+        inner = isinstance(array, (tuple, list))
+        named |= _each(f"{name}[{i}]", array) if inner else {f"{name}[{i}]": array}
+    return named
 
 
 def _backend_of_named(arrays):

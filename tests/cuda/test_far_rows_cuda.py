@@ -59,22 +59,11 @@ def side_by_side(A):
 
 
 def of_chevron(twin, A, *_, rng):
-    k = 4
-    dense, diagonal, x = (
-        A[:, :k],
-        np.array([2, 3], np.float32),
-        rng.standard_normal((4, ROWS)).astype(np.float32),
-    )
-    rows, head, rest = np.array([5, 1, 4, 5]), x[:, :k].copy(), x[:, :4].copy()
+    dense, diagonal = A[:, :4], np.array([2, 3], np.float32)
+    z = rng.standard_normal((4, ROWS)).astype(np.float32)
     for count in (1, 4):
-        yield from (
-            twin.multiply(dense, diagonal, x[:count], transpose) for transpose in (False, True)
-        )
-        yield twin.multiply_rows(dense, diagonal, rows, head[:count], rest[:count])
-        yield from twin.multiply_rows_transposed(dense, diagonal, rows, rest[:count])
-    for chosen in (None, rows):
-        yield twin.log_det(dense, diagonal, chosen)
-        yield twin.log_det_vjp(2.0, dense, diagonal, chosen)
+        yield twin.chevron_multiply(dense, diagonal, z[:count])
+    yield twin.chevron_log_det(dense, diagonal)
 
 
 def of_products(twin, A, B, C, *, rng):

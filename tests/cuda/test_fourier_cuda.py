@@ -18,7 +18,7 @@ from fastsvgp.kernels.cuda import fourier as cuda_module
 from fastsvgp.runtime import cuda_devices
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
-NEED = "X", "w", "variance", "lengthscales"
+NEED = "X", "W", "variance", "lengthscales"
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
@@ -93,10 +93,9 @@ def test_parameters_here_or_there(twin_of, rng, dtype):
     X, U, W, indices, _, _ = problems.problem(rng, 33, 4, 21, 2, dtype)
     problems.check_products(cuda, "matern52", X, U, W, indices, 1.7, dtype(1.25))
     model = "rbf", 3, indices, problems.NUM
-    numbers = cuda.fourier_multiply_vjp(U, X, W, *model, 1.75, 1.25, False, NEED)
-    arrays = cuda.fourier_multiply_vjp(
-        U, X, W, *model, np.array(1.75, dtype), np.array(1.25, dtype), False, NEED
-    )
+    numbers = problems.bars_of(cuda, U, X, W, *model, 1.75, 1.25)
+    there = np.array(1.75, dtype), np.array(1.25, dtype)
+    arrays = problems.bars_of(cuda, U, X, W, *model, *there)
     for one, other in zip(numbers, arrays, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -111,17 +110,14 @@ def test_equals_the_cpu_twin(twin_of, rng, N, D, n, count, dtype):
         cuda.fourier_frequencies(*model[:3], D, dtype),
         cpu.fourier_frequencies(*model[:3], D, dtype),
     )
-    for w, out_bar, transpose in ((W, U, False), (U, W, True)):
+    for w, transpose in ((W, False), (U, True)):
         close(
             cuda.fourier_multiply(X, w, *model, transpose),
             cpu.fourier_multiply(X, w, *model, transpose),
         )
-        results = (
-            twin.fourier_multiply_vjp(out_bar, X, w, *model, transpose, NEED)
-            for twin in (cuda, cpu)
-        )
-        for one, other in zip(*results, strict=True):
-            close(one, other)
+    results = (problems.bars_of(twin, U, X, W, *model) for twin in (cuda, cpu))
+    for one, other in zip(*results, strict=True):
+        close(one, other)
 
 
 @every_dtype
@@ -136,12 +132,12 @@ def test_sweeps_equal_those_of_the_cpu(twin_of, rng, N, D, n, count, given, dtyp
         "U": U,
         "u": rng.standard_normal(N).astype(dtype),
     }
-    arguments = X, *(side if name in given.split() else None for name, side in sides.items())
+    sides = [side if name in given.split() else None for name, side in sides.items()]
     model = "matern32", 5, indices, problems.NUM, *scales
     sources = {"out": "W", "squares": "v", "W": "U", "v": "u", "X": "U" if "W" in given else "u"}
     have = [name for name in names if sources.get(name, sources["X"]) in given.split()]
     for need in (have, have[:1], have[1:]):
-        results = [twin.fourier_sweep(*arguments, *model, need, None) for twin in (cuda, cpu)]
+        results = [twin.fourier_sweep(X, *model, *sides, need, None) for twin in (cuda, cpu)]
         for name, one, other in zip(names, *results, strict=True):
             assert (one is not None) == (other is not None) == (name in need)
             if one is not None:
@@ -166,21 +162,18 @@ def test_strides_and_orders(twin_of, rng, D, dtype):
         lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
         lambda a: a[::-1].copy()[::-1],
     ]
-    for w, out_bar, transpose in ((W, U, False), (U, W, True)):
-        arrays = X, w, out_bar, indices, lengthscales
-        results = []
-        for layout in (np.copy, *layouts):
-            X_, w_, bar, indices_, scales = map(layout, arrays)
-            model = "matern52", 1, indices_, problems.NUM, variance, scales, transpose
-            results.append(
-                [
-                    cuda.fourier_multiply(X_, w_, *model),
-                    *cuda.fourier_multiply_vjp(bar, X_, w_, *model, NEED),
-                ]
-            )
-        for others in results[1:]:
-            for one, other in zip(others, results[0], strict=True):
-                np.testing.assert_array_equal(one, other)
+    results = []
+    for layout in (np.copy, *layouts):
+        x, u, w, indices_, scales = map(layout, (X, U, W, indices, lengthscales))
+        model = "matern52", 1, indices_, problems.NUM, variance, scales
+        products = (
+            cuda.fourier_multiply(x, w, *model, False),
+            cuda.fourier_multiply(x, u, *model, True),
+        )
+        results.append([*products, *problems.bars_of(cuda, u, x, w, *model)])
+    for others in results[1:]:
+        for one, other in zip(others, results[0], strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_no_points_no_frequencies_no_sides(twin_of, rng):
@@ -190,39 +183,20 @@ def test_no_points_no_frequencies_no_sides(twin_of, rng):
     none = "rbf", 8, indices[:0], problems.NUM, *scales
     assert not cuda.fourier_multiply(X, W[:, :0], *none, False).any()
     assert cuda.fourier_multiply(X, W[:0], *model, False).shape == (0, 9)
-    X_bar, w_bar, variance_bar, lengthscales_bar = cuda.fourier_multiply_vjp(
-        U, X, W[:, :0], *none, False, NEED
-    )
-    assert (
-        not X_bar.any()
-        and w_bar.shape == (2, 0)
-        and variance_bar == 0
-        and not lengthscales_bar.any()
-    )
-    X_bar, w_bar, _, lengthscales_bar = cuda.fourier_multiply_vjp(
-        U[:, :0], X[:0], W, *model, False, NEED
-    )
-    assert X_bar.shape == (0, 3) and not w_bar.any() and not lengthscales_bar.any()
+    X_bar, W_bar, *others = problems.bars_of(cuda, U, X, W[:, :0], *none)
+    assert not X_bar.any() and W_bar.shape == (2, 0) and not any(bar.any() for bar in others)
+    X_bar, W_bar, _, lengthscales_bar = problems.bars_of(cuda, U[:, :0], X[:0], W, *model)
+    assert X_bar.shape == (0, 3) and not W_bar.any() and not lengthscales_bar.any()
 
 
-@pytest.mark.parametrize("transpose", [False, True])
-def test_vjp_of_what_is_needed(twin_of, rng, transpose):
+def test_vjp_of_what_is_needed(twin_of, rng):
     cuda = twin_of("fourier")
     X, U, W, indices, *scales = problems.problem(rng, 17, 3, 9, 2, np.float64)
-    arguments = (
-        *((W, X, U) if transpose else (U, X, W)),
-        "rbf",
-        1,
-        indices,
-        problems.NUM,
-        *scales,
-        transpose,
-    )
-    everything = cuda.fourier_multiply_vjp(*arguments, NEED)
-    for need in ((), ("X",), ("w",), ("variance", "lengthscales")):
-        for name, full, bar in zip(
-            NEED, everything, cuda.fourier_multiply_vjp(*arguments, need), strict=True
-        ):
+    arguments = U, X, W, "rbf", 1, indices, problems.NUM, *scales
+    everything = problems.bars_of(cuda, *arguments)
+    for need in ((), ("X",), ("W",), ("variance", "lengthscales")):
+        bars = problems.bars_of(cuda, *arguments, need=need)
+        for name, full, bar in zip(NEED, everything, bars, strict=True):
             assert (bar is not None) == (name in need)
             if bar is not None:
                 close(bar, full)  # another kernel: other orders of summation
@@ -240,26 +214,18 @@ def test_nothing_waits(rng, D):
     with cupy_on_host() as cupy:
         X, U, W, indices, *scales = map(cupy.asarray, host)
         before = copies.to_host, copies.to_device
-        for w, out_bar, transpose in ((W, U, False), (U, W, True)):
-            model = "rbf", 1, indices, problems.NUM, *scales, transpose
-            results = [
-                kernels.fourier_multiply(X, w, *model),
-                *kernels.fourier_multiply_vjp(out_bar, X, w, *model),
-            ]
-            sides, need = (
-                {"W": W, "v": W[0], "U": U, "u": U[0]},
-                (
-                    "out",
-                    "squares",
-                    "W",
-                    "v",
-                    "X",
-                    "variance",
-                    "lengthscales",
-                ),
-            )
-            results += kernels.fourier_sweep(X, *model[:-1], **sides, need=need)
-            assert all(isinstance(a, cupy.ndarray) for a in results)
+        model = "rbf", 1, indices, problems.NUM, *scales
+        results = [
+            kernels.fourier_multiply(X, W, *model),
+            kernels.fourier_multiply(X, U, *model, True),
+        ]
+        sides, names = {"W": W, "U": U}, ("out", "W", "X", "variance", "lengthscales")
+        results += kernels.fourier_sweep(X, *model, **sides, need=names)
+        squares = {"v": W[0], "u": U[0]}
+        results += kernels.fourier_sweep(
+            X, *model, **sides, **squares, need=("squares", "v", *names)
+        )
+        assert all(a is None or isinstance(a, cupy.ndarray) for a in results)
         assert (copies.to_host, copies.to_device) == before
 
 
@@ -271,8 +237,7 @@ def test_indices_out_of_range_in_the_checking_mode(twin_of, rng, wrong, monkeypa
     for name, arguments in (
         ("fourier_multiply", (X, W, *model, False)),
         ("fourier_multiply", (X, U, *model, True)),
-        ("fourier_multiply_vjp", (U, X, W, *model, False, NEED)),
-        ("fourier_multiply_vjp", (W, X, U, *model, True, NEED)),
+        ("fourier_sweep", (X, *model, W, None, U, None, NEED, None)),
     ):
         with pytest.raises(
             IndexError, match=rf"`indices` holds {wrong}, but there are 17 frequencies \(0 to 16\)"
@@ -294,7 +259,7 @@ def test_the_order_of_threads_changes_no_bit(rng):
 
     def work(twin_of):
         cuda = twin_of("fourier")
-        bars = cuda.fourier_multiply_vjp(U, X, W, *model, False, NEED)
+        bars = problems.bars_of(cuda, U, X, W, *model)
         return cuda.fourier_multiply(X, W, *model, False), *bars
 
     assert_same_in_any_order(work)

@@ -111,13 +111,13 @@ def call(name, arrays, others):
 
 
 def test_all_kernels_are_found():
-    assert len(KERNELS) > 85
+    assert len(KERNELS) > 70
     assert {
         "solve_triangular",
         "cholesky",
         "newton_schulz_step",
         "stationary",
-        "chevron_gram",
+        "chevron_multiply",
         "adam",
     } <= set(KERNELS)
 

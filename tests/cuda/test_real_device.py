@@ -89,14 +89,14 @@ def test_kernels_get_strides_and_alignment(rng, monkeypatch):
     launched = []
     monkeypatch.setattr(cuda_devices, "cupy", lambda: cupy_on_host.cupy)
     monkeypatch.setattr(loader, "launch", lambda *call: launched.append(call[5]))
-    multiply = on_device(cupy_on_host.cupy, "chevron").multiply
+    multiply = on_device(cupy_on_host.cupy, "chevron").chevron_multiply
     memory, diagonal, x = np.zeros(201), np.ones(14), np.ones((1, 20))
     for dense in (
         memory[:120].reshape(20, 6),
         memory[:200].reshape(20, 10)[:, :6],
         memory[1:121].reshape(20, 6),
     ):
-        multiply(dense, diagonal, x, False)
+        multiply(dense, diagonal, x)
     assert [(int(stride), int(aligned)) for _, stride, aligned, *_ in launched] == [
         (6, 1),
         (10, 1),

@@ -32,8 +32,11 @@ CALLS = {
     "solve_triangular": (kernels.solve_triangular, (lower, matrix(M, N))),
     "tril_product": (kernels.tril_product, (matrix(M, N), matrix(M, N))),
     "fourier_multiply": (kernels.fourier_multiply, (matrix(N, 3), matrix(2, 2 * m), *FOURIER)),
-    "chevron_gram": (kernels.chevron_gram, (matrix(m, 20), matrix(m), matrix(3, m))),
-    "chevron_log_det": (kernels.chevron_log_det, (matrix(m, 20), matrix(m))),
+    "chevron_multiply": (
+        kernels.chevron_multiply,
+        (matrix(m, 20), matrix(m - 20), matrix(3, m)),
+    ),
+    "chevron_log_det": (kernels.chevron_log_det, (matrix(m, 20), matrix(m - 20))),
 }
 
 

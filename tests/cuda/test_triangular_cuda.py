@@ -62,13 +62,13 @@ def test_nothing_waits_for_the_device(rng, M):
     with cupy_on_host() as cp:
         from fastsvgp.kernels.cuda import triangular as twin
 
-        L, W, B, bar, C, w, square = map(cp.asarray, arrays)
+        L, W, B, C, w, square = map(cp.asarray, arrays)
         before = copies.to_host
-        X = twin.solve_triangular(L, B)
-        twin.solve_triangular_vjp(bar, L, X)
-        twin.multiply_triangular_vjp(bar, L, B)
-        twin.solve_tril_vjp(square, L, twin.solve_tril(L, W))
-        twin.inverse_triangular_vjp(square, twin.inverse_triangular(L))
+        for transpose in (False, True):
+            twin.solve_triangular(L, B, transpose)
+            twin.multiply_triangular(L, B, transpose)
+            twin.solve_tril(L, W, transpose)
+        twin.inverse_triangular(L)
         twin.tril_gram(L, w)
         twin.tril_product(B, C, square, True)
         assert copies.to_host == before
@@ -98,7 +98,7 @@ def test_splitting_of_sums_changes_only_rounding(rng):
 
     Many: slices that are added afterwards; rows of tiles have different numbers of them.
     """
-    L, _, B, _, C, w, square = problems.problem(rng, 200, 70, (), float)
+    L, _, B, C, w, square = problems.problem(rng, 200, 70, (), float)
     results = []
     for multiprocessors in (1, 1000):
         with emulated(multiprocessors=multiprocessors) as twin_of:

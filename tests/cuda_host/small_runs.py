@@ -20,19 +20,20 @@ RUNS = {
     "triangular": EITHER,
     "newton_schulz": ("float32",),
     "patches": ("float32",),
-    "distances": ("float32",),
     "device": ("float32",),
 }
-LIBRARIES = {  # stems of the sources that are launched by runs in a dtype other than float32 only
-    "fingerprint": ("float64",),
+LIBRARIES = {  # stems, or kernels, that are launched by runs in a dtype other than float32 only
     "chevron": EITHER,
     "fourier": EITHER,
     "pairwise": EITHER,
     "cholesky": EITHER,
     "tiled": EITHER,
     "triangular": EITHER,
-    "adam_update": ("float64",),
-    "positive_entries": ("float64",),
+    "adam": ("float64",),
+    "to_positive": ("float64",),
+    "from_positive": ("float64",),
+    "through_positive": ("float64",),
+    "fold_bits": ("float64",),
 }
 
 

@@ -163,11 +163,11 @@ def test_no_frequencies_and_no_points(rng, D):
     X, U, W, indices, *scales = problems.problem(rng, 9, D, 5, 2, np.float64)
     none = "rbf", 8, indices[:0], 7
     assert not kernels.fourier_multiply(X, W[:, :0], *none, *scales).any()
-    X_bar, w_bar, variance_bar, _ = kernels.fourier_multiply_vjp(U, X, W[:, :0], *none, *scales)
-    assert not X_bar.any() and w_bar.shape == (2, 0) and variance_bar == 0
+    X_bar, W_bar, variance_bar, _ = problems.bars_of(fourier, U, X, W[:, :0], *none, *scales)
+    assert not X_bar.any() and W_bar.shape == (2, 0) and variance_bar == 0
     few = "rbf", 8, indices, problems.NUM
-    X_bar, w_bar, variance_bar, _ = kernels.fourier_multiply_vjp(U[:, :0], X[:0], W, *few, *scales)
-    assert X_bar.shape == (0, D) and not w_bar.any() and variance_bar == 0
+    X_bar, W_bar, variance_bar, _ = problems.bars_of(fourier, U[:, :0], X[:0], W, *few, *scales)
+    assert X_bar.shape == (0, D) and not W_bar.any() and variance_bar == 0
 
 
 def test_nan_stays_in_its_row(rng):
@@ -180,24 +180,20 @@ def test_nan_stays_in_its_row(rng):
 # --- reverse rules -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("transpose", [False, True])
 @pytest.mark.parametrize("D", [3, 21])
 @every_family
-def test_vjp(rng, family, D, transpose):
+def test_vjp(rng, family, D):
     X, U, W, indices, variance, lengthscales = problems.problem(rng, 17, D, 9, 2, np.float64)
-    # few, so that the values are of size 1
-    w, out_bar, num = *((U, W) if transpose else (W, U)), 20
+    num = 20  # few, so that the values are of size 1
     indices %= num
 
-    def f(X, w, v, s):
-        return kernels.fourier_multiply(X, w, family, 1, indices, num, v, s, transpose)
+    def f(X, W, v, s):
+        return kernels.fourier_multiply(X, W, family, 1, indices, num, v, s)
 
-    bars = kernels.fourier_multiply_vjp(
-        out_bar, X, w, family, 1, indices, num, variance, lengthscales, transpose
-    )
+    bars = problems.bars_of(fourier, U, X, W, family, 1, indices, num, variance, lengthscales)
     # heavy tails: the fastest wave sets the step
     size = np.abs(kernels.fourier_frequencies(family, 1, indices, D)).max()
-    assert_adjoint(f, (X, w, variance, lengthscales), bars, out_bar, rng, h=1e-3 / max(10, size))
+    assert_adjoint(f, (X, W, variance, lengthscales), bars, U, rng, h=1e-3 / max(10, size))
 
 
 def test_vjp_of_a_shared_lengthscale(rng):
@@ -207,41 +203,20 @@ def test_vjp_of_a_shared_lengthscale(rng):
     def f(X, w, v, s):
         return kernels.fourier_multiply(X, w, "matern32", 1, indices, 20, v, s)
 
-    bars = kernels.fourier_multiply_vjp(U, X, W, "matern32", 1, indices, 20, variance, 0.8)
+    bars = problems.bars_of(fourier, U, X, W, "matern32", 1, indices, 20, variance, 0.8)
     assert np.ndim(bars[3]) == 0
     # some frequencies of this spectrum are very high
     assert_adjoint(f, (X, W, variance, 0.8), bars, U, rng, h=2e-4)
 
 
-@pytest.mark.parametrize("transpose", [False, True])
-def test_vjp_of_what_is_needed(rng, transpose):
+def test_vjp_of_what_is_needed(rng):
     X, U, W, indices, *scales = problems.problem(rng, 17, 3, 9, 2, np.float64)
-    arguments = (
-        *((W, X, U) if transpose else (U, X, W)),
-        "rbf",
-        1,
-        indices,
-        problems.NUM,
-        *scales,
-        transpose,
-    )
-    everything = dict(
-        zip(
-            ("X", "w", "variance", "lengthscales"),
-            kernels.fourier_multiply_vjp(*arguments),
-            strict=True,
-        )
-    )
-    for need in (
-        (),
-        ("X",),
-        ("w",),
-        ("variance",),
-        ("lengthscales",),
-        ("variance", "lengthscales"),
-    ):
-        bars = kernels.fourier_multiply_vjp(*arguments, need=need)
-        for (name, full), bar in zip(everything.items(), bars, strict=True):
+    arguments = U, X, W, "rbf", 1, indices, problems.NUM, *scales
+    names = "X", "W", "variance", "lengthscales"
+    everything = problems.bars_of(fourier, *arguments)
+    for need in ((), *((name,) for name in names), ("variance", "lengthscales")):
+        bars = problems.bars_of(fourier, *arguments, need=need)
+        for name, full, bar in zip(names, everything, bars, strict=True):
             assert (bar is not None) == (name in need)
             if bar is not None:
                 np.testing.assert_array_equal(bar, full)
@@ -257,7 +232,7 @@ def test_indices_out_of_range(rng, wrong):
     for call in (
         lambda: kernels.fourier_multiply(X, W, "rbf", 1, indices, 17, *scales),
         lambda: kernels.fourier_multiply(X, U, "rbf", 1, indices, 17, *scales, transpose=True),
-        lambda: kernels.fourier_multiply_vjp(U, X, W, "rbf", 1, indices, 17, *scales),
+        lambda: problems.bars_of(fourier, U, X, W, "rbf", 1, indices, 17, *scales),
     ):
         with pytest.raises(
             IndexError, match=rf"`indices` holds {wrong}, but there are 17 frequencies \(0 to 16\)"

@@ -3,8 +3,6 @@
 ``tests/cuda`` imports the bodies that take ``twin_of``, and runs them on a device.
 """
 
-import types
-
 import numpy as np
 import pytest
 from oracles import inverse_factor as oracle
@@ -57,20 +55,15 @@ def test_strided_and_read_only_arguments(twin_of, rng):
 
 
 @pytest.mark.parametrize("M", [1, 17, 70])
-def test_a_loop_needs_no_new_arrays(twin_of, rng, M):
+def test_an_update_may_overwrite_the_residual(twin_of, rng, M):
     A, L, *_ = problems.problem(rng, M, (), float)
-    twin = twin_of("newton_schulz")
-    if not isinstance(twin, types.ModuleType):
-        pytest.skip("results of a device are copied to new arrays")
-    before, work, out = (A.copy(), L.copy()), np.full((M, M), np.nan), np.full((M, M), np.nan)
-    D, _ = twin.newton_schulz_gram(A, L, work)
-    assert D is work
+    twin, before = twin_of("newton_schulz"), (A.copy(), L.copy())
+    D, _ = twin.newton_schulz_gram(A, L)
     copy = D.copy()
     apart = twin.newton_schulz_update(L, problems.unread(D), 0.5)
     np.testing.assert_array_equal(D, copy)
     np.testing.assert_array_equal(twin.newton_schulz_update(L, D, 0.5, True), apart)
-    assert twin.newton_schulz_step(A, L, 0.5, out) is out
-    np.testing.assert_array_equal(out, apart)
+    np.testing.assert_array_equal(twin.newton_schulz_step(A, L, 0.5), apart)
     np.testing.assert_array_equal((A, L), before)
 
 

@@ -1,4 +1,4 @@
-"""The chevron matrix written out, and its products by definition."""
+"""The chevron matrix written out."""
 
 import numpy as np
 
@@ -13,30 +13,3 @@ def matrix(dense, diagonal):
         if i >= k:
             C[i, i] = diagonal[i - k]
     return C
-
-
-def parts(C_bar, k):
-    """The cotangents of the dense columns and of the diagonal, from one of the whole matrix."""
-    return np.tril(C_bar)[:, :k], np.diag(C_bar)[k:].copy()
-
-
-def row_parts(C_bar, rows, k):
-    """The same row by row, for C_bar (n, m): line i belongs to row ``rows[i]``."""
-    dense_bar, diagonal_bar = (
-        np.zeros((len(rows), k), C_bar.dtype),
-        np.zeros(len(rows), C_bar.dtype),
-    )
-    for i, g in enumerate(rows):
-        dense_bar[i, : min(k, g + 1)] = C_bar[i, : min(k, g + 1)]
-        if g >= k:
-            diagonal_bar[i] = C_bar[i, g]
-    return dense_bar, diagonal_bar
-
-
-def scattered(rows, head, rest, m):
-    """C[rows]' x as one vector, from its parts (..., k) and (..., n)."""
-    out = np.zeros((*head.shape[:-1], m), head.dtype)
-    out[..., : head.shape[-1]] = head
-    for i, g in enumerate(rows):
-        out[..., g] += rest[..., i]
-    return out

@@ -77,9 +77,3 @@ def check_near_points(twin, rng, dtype):
     ):
         size = np.abs(theirs).max()
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=100 * np.finfo(dtype).eps * size)
-
-
-def small_run(twin, dtype):
-    """Run the kernel on more than one block, for slow runs."""
-    X1, X2, lengthscales = problem(np.random.default_rng(1), 19, 33, 3, dtype)
-    assert np.isfinite(twin.squared_distances(X1, X2, lengthscales)).all()

@@ -88,15 +88,7 @@ def check_products(twin, family, X, U, W, indices, variance, lengthscales):
     ).max()
     as_accurate(twin.fourier_multiply(X, W, *model, False), *forwards, by_waves)
     as_accurate(twin.fourier_multiply(X, U, *model, True), *backwards, by_points)
-    (X_pair, U_pair, W_pair, variance_pair, lengthscales_pair), need = (
-        exact,
-        (
-            "X",
-            "w",
-            "variance",
-            "lengthscales",
-        ),
-    )
+    X_pair, _, W_pair, variance_pair, lengthscales_pair = exact
     by_variance = max(
         relative_error(*W_pair) * np.abs(W * W_pair[1]).sum(), by_points * np.linalg.norm(W)
     ) / (2 * variance)
@@ -107,17 +99,17 @@ def check_products(twin, family, X, U, W, indices, variance, lengthscales):
     by_lengthscales = max(
         by_lengthscales, by_slopes * np.linalg.norm(X / lengthscales, axis=0).max()
     )
-    for transpose, out_bar, w, w_pair, at_least in (
-        (False, U, W, W_pair, by_points),
-        (True, W, U, U_pair, by_waves),
-    ):
-        X_bar, w_bar, variance_bar, lengthscales_bar = twin.fourier_multiply_vjp(
-            out_bar, X, w, *model, transpose, need
-        )
-        as_accurate(X_bar, *X_pair, by_slopes)
-        as_accurate(w_bar, *w_pair, at_least)
-        as_accurate(variance_bar, *variance_pair, by_variance)
-        as_accurate(lengthscales_bar, *lengthscales_pair, by_lengthscales)
+    X_bar, W_bar, variance_bar, lengthscales_bar = bars_of(twin, U, X, W, *model)
+    as_accurate(X_bar, *X_pair, by_slopes)
+    as_accurate(W_bar, *W_pair, by_points)
+    as_accurate(variance_bar, *variance_pair, by_variance)
+    as_accurate(lengthscales_bar, *lengthscales_pair, by_lengthscales)
+
+
+def bars_of(twin, U, X, W, *model, need=("X", "W", "variance", "lengthscales")):
+    """Return the cotangents of X, W and the parameters for U of W Phi'; None if not in ``need``."""
+    _, _, W_bar, _, X_bar, *others = twin.fourier_sweep(X, *model, W, None, U, None, need, None)
+    return X_bar, W_bar, *others
 
 
 def check_all(twin, rng, family, N, D, n, count, dtype):
@@ -197,7 +189,7 @@ def small_run(twin, dtype):
 
     Phases are computed in the kernel, and by a product before it.
     """
-    rng, need = generator(1), ("X", "w", "variance", "lengthscales")
+    rng = generator(1)
     # run once, below
     alone = {
         "_sum_parts": lambda *parts: None,
@@ -206,15 +198,14 @@ def small_run(twin, dtype):
     for D, n, count in ((2, 17, 1), (17, 16, 2)):
         X, U, W, indices, variance, _ = problem(rng, 12, D, n, count, dtype)
         model = "matern32", SEED, indices, NUM, variance, dtype(1.25)
+        sides = W[:1], W[0], U[:1, :9], U[0, :9]
         with mock.patch.multiple(twin, **alone):
-            for w, out_bar, transpose in ((W, U, False), (U, W, True)):
-                twin.fourier_multiply(X, w, *model, transpose)
-                twin.fourier_multiply_vjp(out_bar, X, w, *model, transpose, need)
+            twin.fourier_multiply(X, W, *model, False)
+            twin.fourier_multiply(X, U, *model, True)
+            bars_of(twin, U, X, W, *model)
             for wanted in (("out",), ("W",), ("out", "W")):  # a kernel each, with squares
-                twin.fourier_sweep(X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, wanted, None)
-        twin.fourier_sweep(
-            X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, ("X", "lengthscales"), None
-        )
+                twin.fourier_sweep(X[:9], *model, *sides, wanted, None)
+        twin.fourier_sweep(X[:9], *model, *sides, ("X", "lengthscales"), None)
     for count, own in ((1, KINDS[0]), (2, KINDS[3])):
         U, X, w, seeds, lengthscales, factors = functions(rng, 2, count, 9, 2, 17, dtype, own)
         model = w, "matern32", seeds, 17, dtype(1.7), lengthscales, factors
@@ -226,17 +217,5 @@ def small_run(twin, dtype):
     with mock.patch.multiple(twin, GROUPS_EACH=1, _share=lambda *sizes: 80, **alone):
         for w, transpose in ((W, False), (U, True)):
             twin.fourier_multiply(X, w, "rbf", SEED, indices, NUM, *scales, transpose)
-        twin.fourier_sweep(
-            X[:300],
-            W,
-            W[0],
-            U[:, :300],
-            U[0, :300],
-            "rbf",
-            SEED,
-            indices,
-            NUM,
-            *scales,
-            ("out", "v"),
-            None,
-        )
+        model, sides = ("rbf", SEED, indices, NUM, *scales), (W, W[0], U[:, :300], U[0, :300])
+        twin.fourier_sweep(X[:300], *model, *sides, ("out", "v"), None)

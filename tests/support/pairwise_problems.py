@@ -157,6 +157,7 @@ def small_run(twin, dtype):
     with mock.patch.object(twin, "BLOCKS_EACH", 1):
         bars = twin.stationary_vjp(K_bar, "matern32", X1, X2, *parameters, NAMES, None)
     assert all(np.isfinite(bar).all() for bar in bars)
+    assert np.isfinite(twin.squared_distances(X1[:19], X2[:33], 2.0)).all()
     X2, K_bar = X2[:64], np.ascontiguousarray(K_bar[:, :64])  # aligned rows
     K = twin.stationary("rbf", X1, X2, 1.7, 2.0)
     X1_bar, *_ = twin.stationary_vjp(K_bar, "rbf", X1, X2, 1.7, 2.0, ("X1", "lengthscales"), K)

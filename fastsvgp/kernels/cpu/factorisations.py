@@ -5,7 +5,7 @@ import numpy as np
 from ...errors import NotPositiveDefinite
 from .common import blas, blocked, scratch
 from .common.batching import each, each_into, flat, matrix, owned
-from .common.compiled import kernel
+from .common.compiled import FAST, kernel
 from .common.thread_pool import over_rows
 from .products import lower_copy
 from .triangular import tril
@@ -37,17 +37,6 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
     return L
 
 
-def cholesky_vjp(L_bar, L):
-    # A = L L' affects the result only through L: dL = L Phi(L^-1 dA L^-T), so
-    # A_bar = sym(L^-T Phi(L' L_bar) L^-1): the whitening rule with C = -L' L_bar (lower triangle)
-    def one(L_bar, L):
-        C = np.tril(L_bar)
-        blas.trmm(matrix(L), C, True, blas.T, -1.0)
-        return _whitening(L, C)
-
-    return each(one, L_bar, L)
-
-
 def _whitening(L, C, inverse=None):
     """Replace C by -1/2 L^-T (Phi(C) + Phi(C)') L^-1 in place; only its lower triangle is read."""
     if inverse is None:
@@ -75,20 +64,6 @@ def cholesky_inverse(L):
         blocked.mirror(X)
 
     return each_into(one, L)[0]
-
-
-def cholesky_inverse_vjp(Y_bar, L, Y):
-    # Y = (L L')^-1, dY = -Y (dL L' + L dL') Y, so
-    # L_bar = -tril(Y (Y_bar + Y_bar') Y L) = -tril(Y (Y_bar + Y_bar') L^-T)
-    def one(Y_bar, L, Y):
-        S = Y_bar + Y_bar.T
-        blocked.solve_right(matrix(L), S, blas.T)
-        L_bar = np.empty_like(S)
-        blas.gemm(matrix(Y), S, L_bar, blas.N, blas.N, -1.0, 0.0)
-        blocked.clear_upper(L_bar)
-        return L_bar
-
-    return each(one, Y_bar, L, Y)
 
 
 def cholesky_product(L):
@@ -136,3 +111,22 @@ def cholesky_of_inverse(A, jitter=0.0):
         if info:
             raise not_positive_definite(i, W.shape[-1] - info, jitter, W)
     return W
+
+
+@kernel("i i R2 R1 x R1 R1", fastmath=FAST, error_model="numpy")
+def _deflate(start, stop, factor, weights, inverse_root, column, variance):
+    j = weights.size
+    for n in range(start, stop):
+        row = factor[n, :j]
+        total = 0.0
+        for k in range(j):
+            total += row[k] * weights[k]
+        c = (column[n] - total) * inverse_root
+        factor[n, j] = c
+        variance[n] -= c * c
+
+
+def deflate(factor, j, pivot, column, variance):
+    weights, inverse_root = factor[pivot, :j].copy(), 1 / np.sqrt(variance[pivot])
+    given = factor, weights, inverse_root, column, variance
+    over_rows(_deflate, variance.size, (j + 2) * variance.size, *given)

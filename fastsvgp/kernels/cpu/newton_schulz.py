@@ -10,12 +10,11 @@ import numpy as np
 from .common import blas, blocked, scratch
 from .common.batching import each, entry, matrix, summed_to
 from .common.blas import N
-from .common.compiled import kernel
+from .common.compiled import FAST, kernel
 from .common.thread_pool import over_rows
 from .products import lower_copy, scaled_tril, tril_inner
 from .triangular import lower_products
 
-FAST = {"contract", "reassoc", "nsz", "arcp"}
 CERTIFICATE, SAFE, FAR = 0.46, (0.45, 2.0), 0.3  # of step sizes: see newton_schulz_walk
 
 
@@ -68,9 +67,9 @@ def _deviation_of(A, L, E):
     return np.sqrt(sum(squares)), min(smallest), max(largest), sum(trace)
 
 
-def newton_schulz_gram(A, L, out=None):
+def newton_schulz_gram(A, L):
     batch = np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
-    D = scratch.empty((*batch, *L.shape[-2:]), L.dtype) if out is None else out
+    D = scratch.empty((*batch, *L.shape[-2:]), L.dtype)
     stats = np.empty((*batch, 4))
     for i in np.ndindex(batch):
         stats[i] = _deviation_of(matrix(entry(A, i)), matrix(entry(L, i)), D[i])
@@ -89,8 +88,8 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False):
     return L_new
 
 
-def newton_schulz_step(A, L, step_size, out=None):
-    D, _ = newton_schulz_gram(A, L, out)
+def newton_schulz_step(A, L, step_size):
+    D, _ = newton_schulz_gram(A, L)
     return newton_schulz_update(L, D, step_size, overwrite_d=True)
 
 

@@ -4,10 +4,9 @@ import numpy as np
 
 from .common import blas, blocked, scratch
 from .common.batching import each, flat, matrix, plain
-from .common.compiled import kernel
+from .common.compiled import FAST, kernel
 from .common.thread_pool import over_rows
 
-FAST = {"contract", "reassoc", "nsz", "arcp"}
 CHUNK = 2**21  # numbers
 
 

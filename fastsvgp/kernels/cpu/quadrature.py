@@ -6,6 +6,8 @@ deviation. The fused kernels work on blocks of data that stay in the L1 cache, w
 outer loop and the data in the inner one, so every inner loop is a contiguous row.
 """
 
+import math
+
 import numpy as np
 
 from ..common.quadrature_rules import ENDS, NO_SCALE, points as points_of, raised, rule, seed_of
@@ -17,6 +19,7 @@ from .common.thread_pool import over_rows
 
 FUNCTIONS = {"log_ndtr": 0, "log_sigmoid": 1, "log1p_square": 2}
 f8 = np.float64
+LOG_2PI = math.log(2 * math.pi)
 LOOPS = {
     "fastmath": {"contract", "nsz", "arcp"},
     "error_model": "numpy",
@@ -316,3 +319,34 @@ def _expected_logsumexp(start, stop, mean, root, points, value, d_mean, d_var):
                     d_vc[j] += average * point
         for j in range(n):
             sums[j] *= share
+
+
+# --- closed forms, in NumPy: their cost is far below a product's
+
+
+def gaussian_term(Y, mean, var, variance, need=True, weights=None):
+    # With r = y - mean and q = sum(r^2 + var):
+    #   value = -1/2 (N log(2 pi s) + q / s),   d/dmean = r / s,   d/dvar = -1 / (2 s),
+    #   d/ds = -1/2 (N / s - q / s^2)
+    # Weights w multiply r^2 + var in q, and both derivatives; N is their sum.
+    s, residual = float(variance), Y - mean
+    square = residual * residual
+    square += var
+    if weights is not None:
+        square *= weights
+        residual *= weights
+    q, count = _sum(square), residual.size if weights is None else _sum(weights)
+    value = -0.5 * (count * (LOG_2PI + math.log(s)) + q / s)
+    if not need:
+        return value, None, None, None
+    residual *= 1 / s
+    if weights is None:
+        square.fill(-0.5 / s)
+    else:
+        np.multiply(weights, -0.5 / s, out=square)
+    with np.errstate(over="ignore"):
+        return value, residual, square, residual.dtype.type(-0.5 * (count - q / s) / s)
+
+
+def _sum(values):
+    return float(np.add.reduce(values, axis=None, dtype=np.float64))

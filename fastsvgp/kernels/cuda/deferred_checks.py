@@ -4,10 +4,11 @@ import numpy as np
 
 from ...runtime import cuda_devices
 from .common import loader
-from .common.scalars import NULL, number
+from .common.loader import NULL, number
 
 BLOCK, RANGES = 256, 12  # as in deferred_checks.cu
 BLOCKS_EACH = 4  # blocks per multiprocessor
+launch = loader.launcher("deferred_checks", BLOCK)
 
 
 def find_outside(ranges, flag):
@@ -38,14 +39,7 @@ def _launch(dtype, ranges, flag):
         largest = max(largest, x.size)
     arguments += [NULL, *[np.int64(0)] * 4, real(0), real(0)] * (RANGES - len(ranges))
     blocks = min(-(-largest // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors())
-    loader.launch(
-        "deferred_checks",
-        "find_outside",
-        dtype,
-        (blocks, len(ranges)),
-        (BLOCK,),
-        (*arguments, flag),
-    )
+    launch("find_outside", dtype, (blocks, len(ranges)), *arguments, flag)
 
 
 def report(value, flag, like, raised=None):
@@ -59,5 +53,5 @@ def report(value, flag, like, raised=None):
         (like.dtype if like.dtype.char in "fd" else np.dtype(np.float64)),
     )
     given = *number(value, found.dtype), flag, NULL if raised is None else raised
-    loader.launch("deferred_checks", "report", dtype, (1,), (1,), (*given, found))
+    launch("report", dtype, 1, *given, found, threads=1)
     return found

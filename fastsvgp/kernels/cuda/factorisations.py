@@ -17,23 +17,12 @@ from .common import blas, cholesky as own, loader
 from .products import symmetrise
 
 BLOCK, TILE = 256, 32  # as in factorisations.cu
-NULL = np.uint64(0)
-
-
-def _launch(kernel, dtype, blocks, *arguments):
-    loader.launch("factorisations", kernel, dtype, (blocks,), (BLOCK,), arguments)
+_launch = loader.launcher("factorisations", BLOCK)
 
 
 def _matrices(A):
     """Return a C-contiguous batch as (count, M, M)."""
     return A.reshape(math.prod(A.shape[:-2]), *A.shape[-2:])
-
-
-def _clear_upper(A):
-    M = A.shape[-1]
-    if A.size:
-        _launch("clear_upper", A.dtype, A.size // M * -(-M // BLOCK), A, np.int64(M))
-    return A
 
 
 def _owned(A, overwrite):
@@ -90,7 +79,7 @@ def _by_library(A, out, jitter, noise, info, fault):
         if noise is not None:
             Ui.reshape(-1)[:: M + 1] += noise
         blas.potrf(Ui, info[i : i + 1])
-    flag = NULL if fault is None else fault
+    flag = loader.NULL if fault is None else fault
     _launch("check_pivots", U.dtype, len(info), U, np.int64(M), info, flag)
     _turned(U, out, True)
 
@@ -107,18 +96,6 @@ def _each(function, *operands):
     wide = [cp.broadcast_to(A, batch + A.shape[-2:]) for A in operands]
     results = [function(*(A[i] for A in wide)) for i in np.ndindex(batch)]
     return cp.stack(results).reshape(batch + results[0].shape)
-
-
-def cholesky_vjp(L_bar, L):
-    # as on the CPU: the whitening rule with C = -L' L_bar
-    def one(L_bar, L):
-        L, C = (_clear_upper(cuda_devices.cupy().array(A, order="C")) for A in (L, L_bar))
-        product = blas.gemm(
-            L, C, cuda_devices.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-1.0
-        )
-        return _whitening(product, L, None)
-
-    return _each(one, L_bar, L)
 
 
 def _whitening(C, L, inverse):
@@ -151,20 +128,9 @@ def cholesky_inverse(L):
     return _each(one, L)
 
 
-def cholesky_inverse_vjp(Y_bar, L, Y):
-    # L_bar = -tril(Y (Y_bar + Y_bar') L^-T), as on the CPU
-    def one(Y_bar, L, Y):
-        S = blas.solve(L, Y_bar + Y_bar.T, transpose=True, right=True)
-        return _clear_upper(
-            blas.gemm(Y, S, cuda_devices.cupy().empty(S.shape, S.dtype), alpha=-1.0)
-        )
-
-    return _each(one, Y_bar, L, Y)
-
-
 def cholesky_product(L):
     def one(L):
-        L = _clear_upper(cuda_devices.cupy().array(L, order="C"))
+        L = triangular.tril(cuda_devices.cupy().array(L, order="C"))
         return symmetrise(blas.lower_product(L, L, cuda_devices.cupy().empty(L.shape, L.dtype)))
 
     return _each(one, L)
@@ -177,3 +143,10 @@ def cholesky_of_inverse(A, jitter=0.0):
     R = cp.array(A.swapaxes(-1, -2)[..., ::-1, ::-1], order="C")
     X = triangular.inverse_triangular(_factor(R, jitter, True, reverse=True))
     return cp.ascontiguousarray(X.swapaxes(-1, -2)[..., ::-1, ::-1])
+
+
+def deflate(factor, j, pivot, column, variance):
+    deflated = column - factor[:, :j] @ factor[pivot, :j]
+    deflated /= cuda_devices.cupy().sqrt(variance[pivot])
+    factor[:, j] = deflated
+    variance -= deflated**2

@@ -1,7 +1,7 @@
 """CUDA twin of ``fourier``: launches the kernels of ``kernels_cuda/fourier.cu``.
 
-With many features cuBLAS makes the phases. Up to four right-hand sides (two in one of the reverse
-rules), or one and the squares of features, share the cosines. Sums over points and over frequencies
+With many features cuBLAS makes the phases. Up to four right-hand sides, or one and the squares of
+features, share the cosines. Sums over points and over frequencies
 go through partial sums of blocks; their number depends only on the shapes and on the device, so
 results are the same from run to run. If partial sums would take too much memory, the frequencies go
 through in runs. Nothing waits for the device: parameters that live there stay there.
@@ -19,15 +19,18 @@ from .common.fourier_parts import (
     BLOCK,
     DEGREES,
     GROUPS_EACH,
-    NULL,
+    KERNELS,
     POINTS,
+    Found,
+    Plan,
+    Sides,
+    Spectrum,
     column_products as _column_products,
     launch as _launch,
     lines as _lines,
-    parameter as _parameter,
     sum_parts as _sum_parts,
 )
-from .common.fourier_records import KERNELS, Found, Plan, Sides, Spectrum
+from .common.loader import NULL, number, parameter
 from .products import matmul
 
 SUB = 16  # as in fourier.cu: frequencies between barriers
@@ -103,21 +106,10 @@ def _frequencies(family, seed, indices, D, dtype, lengthscales):
     omega = cuda_devices.cupy().empty((len(indices), D), dtype)
     tasks = len(indices) * -(-D // 4)
     if tasks:
-        spectrum = (
-            np.int32(DEGREES[family]),
-            np.uint64(seed),
-            indices,
-            np.int64(len(indices)),
-            np.int32(D),
-        )
-        _launch(
-            "frequencies",
-            dtype,
-            (-(-tasks // BLOCK),),
-            *spectrum,
-            *_parameter(lengthscales, dtype),
-            omega,
-        )
+        numbers = np.int64(len(indices)), np.int32(D)
+        spectrum = np.int32(DEGREES[family]), np.uint64(seed), indices, *numbers
+        given = *spectrum, *parameter(lengthscales, dtype), omega
+        _launch("frequencies", dtype, -(-tasks // BLOCK), *given)
     return omega
 
 
@@ -199,9 +191,9 @@ def _launch_side(name, X, sides, spectrum, plan, run, here, theta, sums):
     if kernel.backward:
         shape = plan.groups, together, (2 + kernel.squares) * length
         back_parts = cuda_devices.cupy().empty(shape, dtype)
-    indices, variance = spectrum.indices[part], _parameter(spectrum.variance, dtype)[:2]
+    indices, variance = spectrum.indices[part], number(spectrum.variance, dtype)
     numbers = np.int32(DEGREES[spectrum.family]), np.uint64(spectrum.seed), indices
-    scales = *_parameter(spectrum.lengthscales, dtype), *variance, np.float64(spectrum.num)
+    scales = *parameter(spectrum.lengthscales, dtype), *variance, np.float64(spectrum.num)
     places = X, np.int64(N), np.int32(D), *scales, theta
     weights = _part(sides.U, here, slice(None)), _part(sides.W, here, both)
     parts = forward_parts, back_parts, X_parts
@@ -225,7 +217,7 @@ def _collect_back(kernel, parts, spectrum, part, here, back):
         _sum_parts(parts, sums)
         back[0, both], back[0, 2 * n :][part] = sums[: 2 * length], sums[2 * length :]
     else:
-        variance = _parameter(spectrum.variance, parts.dtype)[:2]
+        variance = number(spectrum.variance, parts.dtype)
         _sum_parts(parts, back[here, both], 1.0, variance, spectrum.num)
 
 
@@ -252,40 +244,24 @@ def _multiply(X, w, spectrum, transpose):
     return out.reshape(*w.shape[:-1], out.shape[1])
 
 
-def fourier_multiply_vjp(
-    out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
-):
-    spectrum = Spectrum(family, seed, _checked(indices, num), num, variance, lengthscales)
-    return _multiply_vjp(out_bar, X, w, spectrum, transpose, need)
-
-
-def _multiply_vjp(out_bar, X, w, spectrum, transpose, need):
-    variance, lengthscales = spectrum.variance, spectrum.lengthscales
-    X_bar = w_bar = variance_bar = lengthscales_bar = None
-    if {"X", "lengthscales"} & {*need}:
-        if transpose:
-            sides = Sides(_lines(w), _lines(out_bar))
-            w_bar, _, X_bar = _pass("transposed_vjp", X, sides, spectrum)
-        else:
-            sides = Sides(_lines(out_bar), _lines(w))
-            _, w_bar, X_bar = _pass("multiply_vjp", X, sides, spectrum)
-        w_bar = w_bar.reshape(w.shape)
-    elif {"w", "variance"} & {*need}:
-        w_bar = _multiply(X, out_bar, spectrum, not transpose)
+def _bars(X, W, U, spectrum, need):
+    """``(W_bar, X_bar, variance_bar, lengthscales_bar)``; None if not needed."""
+    W_bar = X_bar = variance_bar = lengthscales_bar = None
+    if {"X", "lengthscales"} & need:
+        _, W_bar, X_bar = _pass("multiply_vjp", X, Sides(_lines(U), _lines(W)), spectrum)
+    elif need:
+        W_bar = _multiply(X, U, spectrum, True)
     if "variance" in need:
-        variance_bar = _column_products(_lines(w), w_bar, 1, 0.5, variance).reshape(())
+        variance_bar = _column_products(_lines(W), W_bar, 1, 0.5, spectrum.variance).reshape(())
     if "lengthscales" in need:
-        shape = np.shape(lengthscales)
-        columns = X.shape[1] if shape else 1
-        lengthscales_bar = _column_products(_lines(X), X_bar, columns, -1.0, lengthscales).reshape(
-            shape
-        )
-    return (
-        X_bar if "X" in need else None,
-        w_bar if "w" in need else None,
-        variance_bar,
-        lengthscales_bar,
-    )
+        lengthscales_bar = _lengthscales_bar(X, X_bar, spectrum.lengthscales)
+    W_bar, X_bar = W_bar if "W" in need else None, X_bar if "X" in need else None
+    return W_bar, X_bar, variance_bar, lengthscales_bar
+
+
+def _lengthscales_bar(X, X_bar, lengthscales):
+    shape, columns = np.shape(lengthscales), X.shape[1] if np.ndim(lengthscales) else 1
+    return _column_products(_lines(X), X_bar, columns, -1.0, lengthscales).reshape(shape)
 
 
 def fourier_multiply_rows(X, w, family, seeds, num, variance, lengthscales, factors):
@@ -302,12 +278,12 @@ def fourier_multiply_rows_vjp(out_bar, X, w, family, seeds, num, variance, lengt
     U = out_bar.reshape(*functions.w.shape[:2], X.shape[-2])
     if X.shape[-1] > DIMS[X.dtype.itemsize]:
         each = zip(U, functions.one_by_one(), strict=True)
-        bars = (_multiply_vjp(U_f, *one, False, ("X",))[0] for U_f, one in each)
+        bars = (_bars(X, w, U_f, own, {"X"})[1] for U_f, (X, w, own) in each)
         return functions.gathered(bars)
     return functions.slopes(U, _share, PARTS)
 
 
-def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
+def fourier_sweep(X, family, seed, indices, num, variance, lengthscales, W, v, U, u, need, kept):
     spectrum = Spectrum(family, seed, _checked(indices, num), num, variance, lengthscales)
     return _sweep(X, Sides(U, W, u, v), spectrum, {*need})
 
@@ -333,13 +309,8 @@ def _sweep(X, sides, spectrum, need):
 def _without_squares(X, W, U, spectrum, need):
     """Return ``(out, W_bar, X_bar, variance_bar, lengthscales_bar)``; None if not needed."""
     out = _multiply(X, W, spectrum, False) if "out" in need else None
-    both = W is not None and U is not None
-    wanted = [name for name in COTANGENTS if both and name in need]
-    if wanted:
-        wanted += ["w"] if "W" in need else []
-        X_bar, W_bar, *others = _multiply_vjp(U, X, W, spectrum, False, wanted)
-        return out, W_bar, X_bar, *others
-    return out, _multiply(X, U, spectrum, True) if "W" in need else None, None, None, None
+    of_sides = {"W"} if W is None or U is None else {"W", *COTANGENTS}
+    return out, *_bars(X, W, U, spectrum, need & of_sides)
 
 
 def _with_squares(X, sides, spectrum, need):
@@ -348,7 +319,7 @@ def _with_squares(X, sides, spectrum, need):
     ``own`` is (out (1, N), W_bar (1, 2 n), X_bar, variance_bar, lengthscales_bar). Missing sides
     are zeros.
     """
-    cp, (N, D), dtype, n = cuda_devices.cupy(), X.shape, X.dtype, len(spectrum.indices)
+    cp, N, dtype, n = cuda_devices.cupy(), len(X), X.dtype, len(spectrum.indices)
     variance, lengthscales = spectrum.variance, spectrum.lengthscales
     some = any(a is not None and len(a) for a in (sides.W, sides.U))
     W, U = (
@@ -371,9 +342,7 @@ def _with_squares(X, sides, spectrum, need):
     if "variance" in need:
         variance_bar = ((0.5 * _sum(W * W_bar) + _sum(v * v_bar)) / variance).astype(dtype)
     if "lengthscales" in need:
-        columns = D if np.ndim(lengthscales) else 1
-        bar = _column_products(_lines(X), X_bar, columns, -1.0, lengthscales)
-        lengthscales_bar = bar.reshape(np.shape(lengthscales))
+        lengthscales_bar = _lengthscales_bar(X, X_bar, lengthscales)
     own = out if some and "out" in need else None, W_bar if some and "W" in need else None
     own = *own, X_bar if "X" in need else None, variance_bar, lengthscales_bar
     return own, squares if "squares" in need else None, v_bar if "v" in need else None

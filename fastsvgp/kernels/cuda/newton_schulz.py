@@ -36,10 +36,7 @@ from .tiled import (
 )
 
 BLOCK, TILE = 256, 64  # as in newton_schulz.cu
-
-
-def _launch(kernel, dtype, blocks, *arguments):
-    loader.launch("newton_schulz", kernel, dtype, (blocks,), (BLOCK,), arguments)
+_launch = loader.launcher("newton_schulz", BLOCK)
 
 
 def _broadcast(one, *others):
@@ -91,9 +88,9 @@ def _deviation(A, L, D, Y, sums=None, gate=tiled.PLAIN):
     )
 
 
-def newton_schulz_gram(A, L, out=None):
+def newton_schulz_gram(A, L):
     batch, stats = _batch(A, L), cuda_devices.cupy().empty((*_batch(A, L), 4), np.float64)
-    D = _empty(batch, L) if out is None else out
+    D = _empty(batch, L)
     if D.size:
         sums = tiled.sums_of(batch, L.shape[-1])
         _deviation(A, L, D, _empty(batch, L), sums)
@@ -119,10 +116,10 @@ def _update(L, D, step_size, out=None):
     return out
 
 
-def newton_schulz_step(A, L, step_size, out=None):
+def newton_schulz_step(A, L, step_size):
     batch = _batch(A, L)
     whole = _broadcast(batch, getattr(step_size, "shape", ()))
-    D, out = _empty(batch, L), _empty(whole, L) if out is None else out
+    D, out = _empty(batch, L), _empty(whole, L)
     _deviation(A, L, D, out if whole == batch else _empty(batch, L))
     return _update(L, D, step_size, out)
 
@@ -215,15 +212,8 @@ class _Power:
         self._sum(np.int32(0), v, np.float64(1), None, self.v, self.squares)
 
     def _sum(self, high, *arguments):
-        _launch(
-            "sum_parts",
-            self.v.dtype,
-            self.items * self.pieces,
-            self.parts,
-            high,
-            np.int32(self.n),
-            *arguments,
-        )
+        given = self.parts, high, np.int32(self.n), *arguments
+        _launch("sum_parts", self.v.dtype, self.items * self.pieces, *given)
 
     def iterate(self, S, shift, iterations):
         """Iterate with S of contiguous matrices, one per item or one for all."""
@@ -278,22 +268,9 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
         tiles = np.int32(0 if given and step == 0 else sums.shape[1])
         schedule = np.float64(tolerance), np.int32(step), np.int32(step < steps)
         lower, stride, item_size = tiled.items_of(L, batch)
-        _launch(
-            "decide",
-            L.dtype,
-            items,
-            stats,
-            sums,
-            tiles,
-            lower,
-            stride,
-            item_size,
-            np.int32(n),
-            *squares,
-            *schedule,
-            rows,
-            sizes,
-        )
+        factor = lower, stride, item_size, np.int32(n)
+        given = stats, sums, tiles, *factor, *squares, *schedule, rows, sizes
+        _launch("decide", L.dtype, items, *given)
         if step < steps:
             before, L = L, factors[step]
             tiled.multiply(

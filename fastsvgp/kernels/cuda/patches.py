@@ -14,17 +14,14 @@ import numpy as np
 from ...runtime import cuda_devices
 from . import products
 from .common import loader
-from .common.scalars import NULL, number, parameter
-from .pairwise import FAMILIES, partial_sums
+from .common.loader import NULL, number, parameter
+from .pairwise import FAMILIES, _sum_parts, _sum_sides
 
 # as in patches.cu: threads of a block, columns of a tile, rows of a tile in either kernel
 BLOCK, WIDE, TALL, HEIGHT = 256, 64, 64, 32
 BLOCKS_EACH = 8  # per multiprocessor
 SCRATCH = 1 << 24  # numbers of the partial sums of an image chunk, and weights of pairs at a time
-
-
-def _launch(kernel, dtype, grid, *arguments):
-    loader.launch("patches", kernel, dtype, grid, (BLOCK,), arguments)
+_launch = loader.launcher("patches", BLOCK)
 
 
 # --- windows --------------------------------------------------------------------------------------
@@ -82,14 +79,8 @@ def gather_patches_vjp(patches_bar, geometry, windows=None):
     X_bar = cp.empty((N, H * W * C), dtype)
     if X_bar.size:
         sizes = (*geometry, _range(geometry, windows)[0], P)
-        _launch(
-            "scatter",
-            dtype,
-            (N, -(-H * W * C // BLOCK)),
-            cp.ascontiguousarray(patches_bar),
-            *map(np.int32, sizes),
-            X_bar,
-        )
+        given = cp.ascontiguousarray(patches_bar), *map(np.int32, sizes), X_bar
+        _launch("scatter", dtype, (N, -(-H * W * C // BLOCK)), *given)
     return X_bar
 
 
@@ -151,12 +142,8 @@ class _Parts(NamedTuple):
 def _contract(model, left, right, A, bar, axis, need, half, each_image):
     """Launch the contraction of ``_pull``; return its ``_Parts``."""
     _, _, lengthscales, geometry = model
-    cp, (rows, columns), N, D = (
-        cuda_devices.cupy(),
-        A.shape,
-        bar.shape[-1],
-        int(_patch(geometry)[0]),
-    )
+    cp, (rows, columns), N = cuda_devices.cupy(), A.shape, bar.shape[-1]
+    D = int(_patch(geometry)[0])
     high, across = -(-rows // HEIGHT), -(-columns // WIDE)
     most = BLOCKS_EACH * cuda_devices.multiprocessors()
     tiles, strips = _split(across, most // (high * N) if each_image else most // high)
@@ -193,18 +180,18 @@ def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
     parts = _contract(model, left, right, A, bar, axis, need, half, each_image)
     if "sides" in need:
         found["sides"] = cp.empty((len(parts.sides), len(A), int(_patch(geometry)[0])), dtype)
-        partial_sums.sum_sides(parts.sides, 1, lengthscales, found["sides"])
+        _sum_sides(parts.sides, 1, lengthscales, found["sides"])
     if "A" in need:
         found["A"] = parts.weights.sum(0).astype(dtype)
         if half:
             products.symmetrise(found["A"])
     if "variance" in need:
         found["variance"] = cp.empty((), dtype)
-        partial_sums.sum_parts(parts.total, variance, False, found["variance"])
+        _sum_parts(parts.total, variance, False, found["variance"])
     if "lengthscales" in need:
         found["lengthscales"] = cp.empty(np.shape(lengthscales), dtype)
         squares = parts.radial if of_all else parts.squares
-        partial_sums.sum_parts(squares, lengthscales, not of_all, found["lengthscales"])
+        _sum_parts(squares, lengthscales, not of_all, found["lengthscales"])
     return found
 
 
@@ -246,32 +233,21 @@ def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
     cp, P = cuda_devices.cupy(), _size(geometry, windows)
     if len(Z) * len(X) * P == 0:
         return cp.zeros((len(Z), len(X)), X.dtype)
-    rows, columns = (
-        _inducing(cp.ascontiguousarray(Z), geometry),
-        _windows(cp.ascontiguousarray(X), geometry, windows),
-    )
+    rows = _inducing(cp.ascontiguousarray(Z), geometry)
+    columns = _windows(cp.ascontiguousarray(X), geometry, windows)
     model, A = (family, variance, lengthscales, geometry), cp.broadcast_to(A, (len(Z), P))
     return _row_sums(model, rows, columns, A, len(X)).sum(0).astype(X.dtype)
 
 
 def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need):
-    cp, (start, stop), model = (
-        cuda_devices.cupy(),
-        _range(geometry, windows),
-        (family, variance, lengthscales, geometry),
-    )
+    cp, (start, stop) = cuda_devices.cupy(), _range(geometry, windows)
+    model = family, variance, lengthscales, geometry
     bars = _zeros(need, Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
     if K_bar.size == 0 or start == stop:
         return tuple(bars.values())
-    Z, X, weights = (
-        cp.ascontiguousarray(Z),
-        cp.ascontiguousarray(X),
-        cp.broadcast_to(A, (len(Z), stop - start)),
-    )
-    rows, own = (
-        _inducing(Z, geometry),
-        {"sides" if name == "Z" else name for name in need if name != "X"},
-    )
+    Z, X = map(cp.ascontiguousarray, (Z, X))
+    weights = cp.broadcast_to(A, (len(Z), stop - start))
+    rows, own = _inducing(Z, geometry), {"sides" if n == "Z" else n for n in need if n != "X"}
     run = max(1, SCRATCH // len(Z)) if "A" in own and A.ndim == 1 else stop - start
     for first in range(start, stop, run) if own else ():
         here = first, min(stop, first + run)
@@ -305,15 +281,8 @@ def patch_pair_sums_vjp(
     k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need
 ):
     """Without X one side of the diagonal is enough; the cotangent of X needs all pairs."""
-    bars, model = (
-        _zeros(need, X=X, B=B, variance=variance, lengthscales=lengthscales),
-        (
-            family,
-            variance,
-            lengthscales,
-            geometry,
-        ),
-    )
+    bars = _zeros(need, X=X, B=B, variance=variance, lengthscales=lengthscales)
+    model = family, variance, lengthscales, geometry
     if B.size == 0 or len(X) == 0 or not need:
         return tuple(bars.values())
     X, start = cuda_devices.cupy().ascontiguousarray(X), _range(geometry, windows)[0]
@@ -341,12 +310,8 @@ def patch_pair_sums_vjp(
             if B.ndim == 2:
                 bars["B"] += B_bar
             else:
-                _add_outer_bar(
-                    bars["B"],
-                    B,
-                    B_bar,
-                    *(slice(a - start, b - start) for a, b in (first, second or first)),
-                )
+                places = (slice(a - start, b - start) for a, b in (first, second or first))
+                _add_outer_bar(bars["B"], B, B_bar, *places)
         _add(bars, found)
     return tuple(bars.values())
 
@@ -366,11 +331,8 @@ def _blocks(B, geometry, windows, others):
     for i, first in enumerate(runs):
         for second in runs[: i + 1]:
             b, c = (B[u - start : v - start] for u, v in (first, second))
-            yield (
-                first,
-                None if first == second else second,
-                (1 if first == second else 2) * b[:, None] * c,
-            )
+            alike = first == second
+            yield first, None if alike else second, (1 if alike else 2) * b[:, None] * c
 
 
 def _add_outer_bar(b_bar, b, B_bar, first, second):

@@ -15,11 +15,7 @@ BLOCK, WARP, TEAMS, BAND = 256, 32, 16, 8
 # numbers per multiprocessor: 64 tiles of 64 x 64, of which it works on two or three at a time
 CHUNK_EACH = 2**18
 BLOCKS_EACH = 8  # blocks per multiprocessor, for kernels whose blocks loop over the remaining work
-NULL = np.uint64(0)
-
-
-def _launch(kernel, dtype, blocks, *arguments, threads=BLOCK):
-    loader.launch("products", kernel, dtype, (blocks,), (threads,), arguments)
+_launch = loader.launcher("products", BLOCK)
 
 
 def _stride(A):
@@ -60,9 +56,8 @@ def chunk_numbers(like):
 def symmetrise(A):
     M = A.shape[-1]
     if A.size:
-        _launch(
-            "symmetrise", A.dtype, math.prod(A.shape[:-2]) * (-(-M // WARP)) ** 2, A, np.int64(M)
-        )
+        blocks = math.prod(A.shape[:-2]) * (-(-M // WARP)) ** 2
+        _launch("symmetrise", A.dtype, blocks, A, np.int64(M))
     return A
 
 
@@ -77,17 +72,8 @@ def column_moments(A, x, B=None):
     dots, squares = cp.empty(N, A.dtype), cp.empty(N, A.dtype)
     if N:
         matrices = A, _stride(A), B, _stride(B), _vector(x)
-        sizes = np.int64(len(A)), np.int64(N)
-        _launch(
-            "column_moments",
-            A.dtype,
-            -(-N // WARP),
-            *matrices,
-            *sizes,
-            dots,
-            squares,
-            threads=WARP * TEAMS,
-        )
+        given = *matrices, np.int64(len(A)), np.int64(N), dots, squares
+        _launch("column_moments", A.dtype, -(-N // WARP), *given, threads=WARP * TEAMS)
     return dots, squares
 
 
@@ -95,45 +81,31 @@ def scale_columns(A, w, out=None):
     A = blas.rows(A)
     out = cuda_devices.cupy().empty(A.shape, A.dtype) if out is None else out
     if A.size:
-        M, N = A.shape
-        blocks = -(-M // BAND) * -(-N // BLOCK)
-        _launch(
-            "scale_columns",
-            A.dtype,
-            blocks,
-            A,
-            _stride(A),
-            _vector(w),
-            np.int64(M),
-            np.int64(N),
-            out,
-            _stride(out),
-        )
+        (M, N), matrix = A.shape, (A, _stride(A), _vector(w))
+        given = *matrix, np.int64(M), np.int64(N), out, _stride(out)
+        _launch("scale_columns", A.dtype, -(-M // BAND) * -(-N // BLOCK), *given)
     return out
 
 
 def _combine(T, A, w, x, a, scaled, minus, with_dots):
-    dots = cuda_devices.cupy().empty(len(T), T.dtype) if with_dots else NULL
+    dots = cuda_devices.cupy().empty(len(T), T.dtype) if with_dots else loader.NULL
     if len(T):
-        vectors = (w if w is NULL else _vector(w)), _vector(x), _vector(a)
-        _launch(
-            "combine_rows",
-            T.dtype,
-            len(T),
-            T,
-            A,
-            *vectors,
-            np.int64(T.shape[1]),
-            np.int32(scaled),
-            np.int32(minus),
-            dots,
-        )
+        vectors = (w if w is loader.NULL else _vector(w)), _vector(x), _vector(a)
+        sizes = np.int64(T.shape[1]), np.int32(scaled), np.int32(minus)
+        _launch("combine_rows", T.dtype, len(T), T, A, *vectors, *sizes, dots)
     return dots
 
 
 def add_outer(T, x, a, w=None):
     _combine(
-        T, NULL, NULL if w is None else w, x, a, scaled=w is not None, minus=False, with_dots=False
+        T,
+        loader.NULL,
+        loader.NULL if w is None else w,
+        x,
+        a,
+        scaled=w is not None,
+        minus=False,
+        with_dots=False,
     )
     return T
 
@@ -169,11 +141,8 @@ def tril_sum_of_squares(L):
 
 def kl_from_standard(means, trils):
     cp = cuda_devices.cupy()
-    means, trils, count = (
-        cp.ascontiguousarray(means),
-        cp.ascontiguousarray(trils),
-        math.prod(means.shape),
-    )
+    means, trils = map(cp.ascontiguousarray, (means, trils))
+    count = math.prod(means.shape)
     rows, total = cp.empty(count), cp.zeros(())
     if count:
         _launch("row_kl", trils.dtype, count, means, trils, np.int64(trils.shape[-1]), rows)
@@ -186,24 +155,12 @@ def raise_to_floor(var, kff, add=False):
     if var.size:
         rows, columns = len(var) if var.ndim == 2 else 1, var.shape[-1]
         strides = (a // var.itemsize for a in (var.strides[0], var.strides[-1], kff.strides[0]))
-        blocks, real = (
-            min(-(-var.size // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()),
-            var.dtype.type,
-        )
+        blocks = min(-(-var.size // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors())
+        real = var.dtype.type
         row_stride, stride, kff_stride = map(np.int64, strides)
         sizes = real(np.finfo(var.dtype).eps), np.int32(add), np.int64(rows), np.int64(columns)
-        _launch(
-            "raise_to_floor",
-            var.dtype,
-            blocks,
-            var,
-            row_stride,
-            stride,
-            kff,
-            kff_stride,
-            *sizes,
-            count,
-        )
+        given = var, row_stride, stride, kff, kff_stride, *sizes, count
+        _launch("raise_to_floor", var.dtype, blocks, *given)
     return count
 
 

@@ -11,14 +11,12 @@ import numpy as np
 from ...runtime import cuda_devices
 from ..common import quadrature_rules
 from .common import loader
+from .common.loader import NULL, number
 
 BLOCK = 256  # as in quadrature.cu
-NULL = np.uint64(0)
+BLOCKS_EACH = 8  # summing blocks per multiprocessor
 FLOOR = np.float64(quadrature_rules.FLOOR)
-
-
-def _launch(kernel, dtype, blocks, *arguments):
-    loader.launch("quadrature", kernel, dtype, (blocks,), (BLOCK,), arguments)
+_launch = loader.launcher("quadrature", BLOCK)
 
 
 @functools.lru_cache(maxsize=32)
@@ -143,3 +141,22 @@ def expected_logsumexp(mean, var, points, need):
         )
         _launch("expected_logsumexp", mean.dtype, N, *given, cp.empty((2, C, N)), *outputs)
     return _results(outputs, need)
+
+
+def gaussian_term(Y, mean, var, variance, need=True, weights=None):
+    cp, dtype, count = cuda_devices.cupy(), mean.dtype, np.int64(mean.size)
+    s = number(variance, dtype)
+    blocks = max(1, min(-(-mean.size // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()))
+    mean_bar, var_bar = (cp.empty(mean.shape, dtype) if need else NULL for _ in range(2))
+    value, s_bar = cp.empty(()), cp.empty((), dtype)
+    given = [cp.ascontiguousarray(a, dtype=dtype) for a in (Y, mean, var)]
+    if weights is None:
+        parts = cp.empty(blocks)
+        _launch("gaussian_rows", dtype, blocks, *given, *s, count, mean_bar, var_bar, parts)
+        _launch("gaussian_total", dtype, 1, parts, np.int64(blocks), count, *s, value, s_bar)
+    else:
+        parts, weights = cp.empty((2, blocks)), cp.ascontiguousarray(weights, dtype=dtype)
+        given = *given, weights, *s, count, mean_bar, var_bar, parts
+        _launch("weighted_gaussian_rows", dtype, blocks, *given)
+        _launch("weighted_gaussian_total", dtype, 1, parts, np.int64(blocks), *s, value, s_bar)
+    return (value, mean_bar, var_bar, s_bar) if need else (value, None, None, None)

@@ -12,11 +12,12 @@ from ...runtime import cuda_devices
 from .common import loader
 
 BLOCK, TILE, RUN = 256, 32, 512  # as in sparse_rows.cu
+_launch_grid = loader.launcher("sparse_rows", BLOCK)
 
 
 def _launch(kernel, dtype, count, *arguments, threads=BLOCK):
     """Launch one thread for each of ``count``."""
-    loader.launch("sparse_rows", kernel, dtype, (-(-count // threads),), (threads,), arguments)
+    _launch_grid(kernel, dtype, -(-count // threads), *arguments, threads=threads)
 
 
 def _numbers(rows):
@@ -29,7 +30,7 @@ def gather_rows(A, rows, out):
         strides = (np.int64(s // A.itemsize) for s in A.strides)
         grid = -(-n // TILE), -(-k // TILE)
         arguments = A, *strides, _numbers(rows), np.int64(n), np.int64(k), out
-        loader.launch("sparse_rows", "gather", A.dtype, grid, (BLOCK,), arguments)
+        _launch_grid("gather", A.dtype, grid, *arguments)
     return out
 
 
@@ -59,18 +60,8 @@ def sum_rows(rows, values):
     numbers = cp.cumsum(first)
     _launch("list_distinct", dtype, n, ordered, numbers, np.int64(n), distinct)
     if width:
-        _launch(
-            "add_rows",
-            dtype,
-            n * width,
-            ordered,
-            order,
-            numbers,
-            np.int64(n),
-            values,
-            np.int64(width),
-            out,
-        )
+        given = ordered, order, numbers, np.int64(n), values, np.int64(width), out
+        _launch("add_rows", dtype, n * width, *given)
     return distinct, out
 
 
@@ -81,3 +72,11 @@ def adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period):
         _launch(
             "adagrad", array.dtype, n * k, array, sums, _numbers(rows), np.int64(n), bar, *sizes
         )
+
+
+def stratified_units(num, size, seed, step, stream, like):
+    cp = cuda_devices.cupy()
+    units, widths = cp.empty(size, np.int64), cp.empty(size, np.float64)
+    numbers = np.int64(num), np.int64(size), np.uint64(seed), np.uint64(step), np.uint32(stream)
+    _launch("draw_units", like.dtype, size, *numbers, units, widths)
+    return units, widths

@@ -22,7 +22,6 @@ from .tiled import (
     ROWS_UP_TO_ROW,
     ROWS_WHOLE,
     TN,
-    UP_TO_COLUMN,
     UP_TO_ROW,
     WHOLE,
     ZEROS,
@@ -38,7 +37,7 @@ MATRIX, LOWER_MATRIX, IDENTITY = range(3)  # kind of the right-hand side, as the
 BLOCKS_EACH = 4
 MOST = 128  # rows of a factor in shared memory, if a device has enough of it
 INVERSE_UP_TO = {"d": 8192, "f": 256}  # rows of a factor up to which a bound uses its inverse
-NULL = np.uint64(0)
+_launch, _clear = loader.launcher("triangular", BLOCK), loader.launcher("factorisations", 256)
 
 
 def _shared_memory(n, dtype):
@@ -69,19 +68,12 @@ def _solve(L, B, X, transpose, given=MATRIX):
     if items * n * columns == 0:
         return
     batch = (items,)
-    right = (NULL, np.int64(0), np.int64(0)) if given == IDENTITY else items_of(B, batch)
+    right = (loader.NULL, np.int64(0), np.int64(0)) if given == IDENTITY else items_of(B, batch)
     strips = min(-(-columns // PANEL), -(-BLOCKS_EACH * cuda_devices.multiprocessors() // items))
     shape = np.int32(given), np.int32(n), np.int64(columns), np.int32(strips), np.int32(transpose)
     arguments = *items_of(L, batch), *right, *shape, *items_of(X, batch)
-    loader.launch(
-        "triangular",
-        "solve",
-        L.dtype,
-        (items * strips,),
-        (BLOCK,),
-        arguments,
-        _shared_memory(n, L.dtype),
-    )
+    memory = _shared_memory(n, L.dtype)
+    _launch("solve", L.dtype, items * strips, *arguments, shared_memory=memory)
 
 
 def _substitute(L, X, transpose, most):
@@ -152,28 +144,6 @@ def tril_multiply(L, B, overwrite_b=False, lower=False):
     return tril(out) if lower else out
 
 
-def _summed_products(A, B, L):
-    """Compute the lower triangle of A B', summed over the axes that were broadcast from L.
-
-    For one factor the sum is part of the product.
-    """
-    if L.ndim == 2 and A.ndim > 2:
-        cp, n = cuda_devices.cupy(), A.shape[-2]
-        A, B = (cp.moveaxis(X, -2, 0).reshape(n, -1) for X in (A, B))
-    return tiled.summed_to(tril_product(A, B), L)
-
-
-def solve_triangular_vjp(X_bar, L, X, transpose=False):
-    B_bar = solve_triangular(L, X_bar, transpose=not transpose)
-    L_bar = _summed_products(X, B_bar, L) if transpose else _summed_products(B_bar, X, L)
-    return -L_bar, B_bar
-
-
-def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
-    B_bar = multiply_triangular(L, Y_bar, transpose=not transpose)
-    return _summed_products(B, Y_bar, L) if transpose else _summed_products(Y_bar, B, L), B_bar
-
-
 def solve_tril(L, W, transpose=False, overwrite_w=False):
     batch, n = np.broadcast_shapes(L.shape[:-2], W.shape[:-2]), W.shape[-1]
     if transpose or n > _rows_at_once(W.dtype):
@@ -182,11 +152,6 @@ def solve_tril(L, W, transpose=False, overwrite_w=False):
     X = cuda_devices.cupy().empty((*batch, n, n), W.dtype)
     _solve(_stack(L, batch), _stack(W, batch), X.reshape(-1, n, n), False, LOWER_MATRIX)
     return X
-
-
-def solve_tril_vjp(X_bar, L, X):
-    W_bar = solve_tril(L, X_bar, transpose=True)
-    return -tiled.summed_to(tril_product(W_bar, X), L), W_bar
 
 
 def prefers_inverse(L, columns):
@@ -266,23 +231,6 @@ def _along(A, row, column, step, shape):
     )
 
 
-def inverse_triangular_vjp(X_bar, X):
-    # -tril(X' X_bar X'): the first product reads the lower triangles in place
-    cp = cuda_devices.cupy()
-    batch = np.broadcast_shapes(X_bar.shape[:-2], X.shape[:-2])
-    half, out = (cp.empty((*batch, *X.shape[-2:]), X.dtype) for _ in range(2))
-    tiled.multiply(
-        Product(TN, X, cp.tril(X_bar), LOWER), Target(half, ROWS_FROM_ROW, EVERYTHING), batch=batch
-    )
-    tiled.multiply(
-        Product(NT, half, X, right_kind=LOWER),
-        Target(out, UP_TO_COLUMN, ZEROS),
-        batch=batch,
-        scale=Scale(-1.0),
-    )
-    return out
-
-
 def tril_gram(L, w=None):
     out = cuda_devices.cupy().empty(L.shape, L.dtype)
     weighted = L if w is None else L * w[:, None]
@@ -307,12 +255,5 @@ def tril_product(A, B, out=None, add=False, lower=False):
 def tril(A):
     M = A.shape[-1]
     if A.size:
-        loader.launch(
-            "factorisations",
-            "clear_upper",
-            A.dtype,
-            (A.size // M * -(-M // 256),),
-            (256,),
-            (A, np.int64(M)),
-        )
+        _clear("clear_upper", A.dtype, A.size // M * -(-M // 256), A, np.int64(M))
     return A

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import blas
 from .blas import N, T
-from .compiled import kernel, njit
+from .compiled import FAST, kernel, njit
 
 BLOCK = 64
 PANEL = 128
@@ -21,7 +21,6 @@ SOLVED = 96  # rows of a panel between whose products is a solve with it
 PARTS = 8  # panels of a matrix that is too large for panels of the smallest width
 NARROW = 32  # columns of a panel of a half product, if that is small
 MOST = 512  # rows of a half product that is computed by panels
-FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
 @njit

@@ -12,6 +12,7 @@ import os
 
 from . import ahead, forms, link_once, numba_cache
 
+FAST = {"contract", "reassoc", "nsz", "arcp"}  # of fastmath, for loops that it vectorises
 KERNELS = {}  # (module, name) -> Kernel
 MISSES = collections.Counter()  # calls of kernels that the module lacks, by module and name
 

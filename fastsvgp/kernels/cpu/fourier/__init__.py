@@ -66,31 +66,16 @@ def fourier_frequencies(family, seed, indices, D, dtype):
 
 def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose):
     W, U, need = (None, _lines(w), "W") if transpose else (_lines(w), None, "out")
-    found = fourier_sweep(
-        X, W, None, U, None, family, seed, indices, num, variance, lengthscales, (need,), None
-    )
+    model = family, seed, indices, num, variance, lengthscales
+    found = fourier_sweep(X, *model, W, None, U, None, (need,), None)
     out = found[2 if transpose else 0]
     return out.reshape(*w.shape[:-1], out.shape[1])
-
-
-def fourier_multiply_vjp(
-    out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
-):
-    """Cotangents of sum(U * (W Phi')): U = out_bar, W = w, or with ``transpose`` the reverse."""
-    U, W = (_lines(w), _lines(out_bar)) if transpose else (_lines(out_bar), _lines(w))
-    needed = {*need, "out" if transpose else "W"} if {"w", "variance"} & {*need} else need
-    model = family, seed, indices, num, variance, lengthscales
-    out, _, W_bar, _, X_bar, variance_bar, lengthscales_bar = fourier_sweep(
-        X, W, None, U, None, *model, needed, None
-    )
-    w_bar = out if transpose else W_bar
-    return X_bar, w_bar.reshape(w.shape) if "w" in need else None, variance_bar, lengthscales_bar
 
 
 # --- one function -----------------------------------------------------------------------------
 
 
-def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
+def fourier_sweep(X, family, seed, indices, num, variance, lengthscales, W, v, U, u, need, kept):
     indices, need, scale = _checked(indices, num), {*need}, _scale(variance, num)
     (N, D), n, dtype = X.shape, len(indices), X.dtype
     forward, slopes = bool({"out", "squares"} & need), bool({"X", "lengthscales"} & need)

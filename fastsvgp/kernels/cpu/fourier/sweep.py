@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..common import blas
-from ..common.compiled import kernel, njit
+from ..common.compiled import FAST, kernel, njit
 from ..common.elementwise import cos_sin
 from .philox import draw
 
-FAST = {"contract", "reassoc", "nsz", "arcp"}
 BLOCK = 32  # points
 SERIAL = 1 << 18  # multiply-adds of a product
 FEW = 4  # right-hand sides: below, slopes take less time without a product

@@ -75,7 +75,7 @@ def stationary(family, X1, X2, variance, lengthscales):
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
     family, variance = FAMILIES[family], dtype.type(variance)
     if D < DIRECT_BELOW:
-        return by_differences(family, X1, X2, variance, lengthscales, symmetric)
+        return _by_differences(family, X1, X2, variance, lengthscales, symmetric)
     scale, K = _scale(lengthscales, D, dtype), scratch.empty((N1, N2), dtype)
     if K.size == 0:
         return K
@@ -91,7 +91,7 @@ def stationary(family, X1, X2, variance, lengthscales):
     return K
 
 
-def by_differences(family, X1, X2, variance, lengthscales, symmetric):
+def _by_differences(family, X1, X2, variance, lengthscales, symmetric):
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
     lengthscales, smallest = vector(lengthscales, D, dtype), SMALLEST[dtype]
     work = N1 * N2 * (0.7 + 0.06 * D)  # in nanoseconds, roughly
@@ -322,3 +322,27 @@ def _thin_product(W, X):
     if W.flags.f_contiguous:
         return gemm(1, W, X.T, trans_b=1)
     return gemm(1, X.T, np.ascontiguousarray(W).T).T
+
+
+# --- squared distances: the pass of an RBF with a given matrix k reads no distances; its weights
+# are K_bar k. With k = -2 they are those of r^2. No pair is then near for the form with many
+# features, whose differences cancel there as those of a matrix product do.
+
+
+def squared_distances(X1, X2, lengthscales):
+    symmetric = X2 is None
+    X1 = plain(X1)
+    X2 = X1 if symmetric else plain(X2)
+    one = X1.dtype.type(1)
+    return _by_differences(rows.SQUARED, X1, X2, one, lengthscales, symmetric)
+
+
+def squared_distances_vjp(R_bar, X1, X2, lengthscales, need):
+    if not R_bar.flags.forc:
+        R_bar = np.ascontiguousarray(R_bar)
+    weights = scratch.empty(R_bar.shape, R_bar.dtype)
+    weights.fill(-2)
+    if not R_bar.flags.c_contiguous:
+        weights = weights.reshape(R_bar.shape[::-1]).T
+    bars = stationary_vjp(R_bar, "rbf", X1, X2, 1.0, lengthscales, need, weights)
+    return *bars[:2], bars[3]

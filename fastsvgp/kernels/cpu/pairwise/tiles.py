@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..common.blocked import mirror_rows
-from ..common.compiled import kernel, njit
+from ..common.compiled import FAST, kernel, njit
 from ..common.elementwise import power_of_half
 
 RBF, MATERN12, MATERN32, MATERN52, SQUARED = range(5)
@@ -22,7 +22,6 @@ LOG2E = 1 / math.log(2)
 CANCELS = 0.5
 NEAR = 0.125  # and below which a pair is contracted by differences, which takes longer per pair
 
-FAST = {"contract", "reassoc", "nsz", "arcp"}
 LOOP = {"fastmath": FAST, "error_model": "numpy"}
 jit = njit(**LOOP)
 inlined = njit(**LOOP, forceinline=True)

@@ -1,4 +1,4 @@
-"""CPU twin of ``patches``; ``sums`` and ``pair_sums`` are compiled."""
+"""CPU twin of ``patches``; ``sums`` is compiled."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from ..common.batching import plain
 from ..common.thread_pool import over_rows
 from ..pairwise import FAMILIES, _scale
 from ..pairwise.tiles import centre
-from . import pair_sums as pairs, sums as sums
+from . import sums
 from .blocks import Stationary
 from .gather import Side, Windows
 
@@ -131,7 +131,7 @@ def _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others):
     symmetric, first = others is None, _range(geometry, windows)[:2]
     k = _stationary(family, variance, lengthscales, h * w * C, X.dtype)
     second = first if symmetric else others
-    cut = pairs.Pairs(geometry, first, tuple(second), symmetric)
+    cut = sums.Pairs(geometry, first, tuple(second), symmetric)
     entries = len(X) * np.prod([stop - start for start, stop in (first, second)]) / (1 + symmetric)
     arguments = k, plain(X), plain(np.atleast_2d(B)), B.ndim == 2
     return arguments, cut, _work(entries, len(k.scale))
@@ -142,7 +142,7 @@ def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None
         family, X, B, variance, lengthscales, geometry, windows, others
     )
     out = np.empty(len(X), X.dtype)
-    over_rows(pairs.pair_sums, len(X), work, *arguments, cut, out, products=True)
+    over_rows(sums.pair_sums, len(X), work, *arguments, cut, out, products=True)
     return out
 
 
@@ -157,7 +157,7 @@ def patch_pair_sums_vjp(
     X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)
     contract = "lengthscales" in need and not shared or "X" in need
     parts = over_rows(
-        pairs.pair_sums_vjp, len(X), 2 * work, *arguments, plain(k_bar), cut, contract,
+        sums.pair_sums_vjp, len(X), 2 * work, *arguments, plain(k_bar), cut, contract,
         "B" in need, X_bar, chunks=1 if of_pairs else 2, products=True,
     )  # fmt: skip
     B_bar, squares, moment, values = map(sum, zip(*parts, strict=True))

@@ -4,8 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..common.compiled import kernel
-from ..pairwise.tiles import LOOP, jit
+from ..pairwise.tiles import centre, jit
 
 
 class Windows(NamedTuple):
@@ -105,21 +104,13 @@ def mean_of(patches, mean):
         mean[d] = m if abs(m) < np.inf else 0  # a NaN must not spread to other patches
 
 
-@kernel("R2 R1 R1 R1", **LOOP)
+@jit
 def normalise(patches, mean, scale, norms):
-    """Replace patches by (x - mean) scale in place, and compute squared norms.
-
-    Returns the largest norm. Sums and stores are in separate loops: see ``centre``.
-    """
+    """Replace patches by (x - mean) scale in place; compute squared norms, return the largest."""
+    centre(0, len(patches), patches, mean, scale, patches, norms)
     largest = norms.dtype.type(0)
     for i in range(len(patches)):
-        for d in range(mean.size):
-            patches[i, d] = (patches[i, d] - mean[d]) * scale[d]
-        total = norms.dtype.type(0)
-        for d in range(mean.size):
-            total += patches[i, d] * patches[i, d]
-        norms[i] = total
-        largest = max(largest, total)
+        largest = max(largest, norms[i])
     return largest
 
 

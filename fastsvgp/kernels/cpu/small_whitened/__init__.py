@@ -8,7 +8,7 @@ from ..common.batching import plain
 from ..common.thread_pool import over_rows
 from ..factorisations import not_positive_definite
 from ..pairwise import FAMILIES, SMALLEST, vector
-from . import algebra, step as compiled
+from . import step as compiled
 
 LOG_2PI = math.log(2 * math.pi)
 # nanoseconds of work: sums of their own cost ranges more than a hand-over
@@ -16,21 +16,23 @@ SERIAL_BELOW = 150_000
 
 
 def whitened_marginals(inverse, Kuf, kff, mean, tril):
-    return algebra.marginals(
+    return compiled.marginals(
         inverse, plain(Kuf), plain(kff), plain(mean), plain(tril), np.finfo(Kuf.dtype).eps
     )
 
 
 def whitened_cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
-    algebra.cotangents(inverse, Lam, V, plain(mean), plain(tril), plain(a), plain(b), Lam_a, G, add)
+    compiled.cotangents(
+        inverse, Lam, V, plain(mean), plain(tril), plain(a), plain(b), Lam_a, G, add
+    )
 
 
 def whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C):
-    return algebra.bars(plain(tril), G, plain(mean), Lam_a, float(kl_bar), need_C)
+    return compiled.bars(plain(tril), G, plain(mean), Lam_a, float(kl_bar), need_C)
 
 
 def whitened_kl(mean, tril):
-    return algebra.kl(plain(mean), plain(tril))
+    return compiled.kl(plain(mean), plain(tril))
 
 
 def whitened_step(covariance, Z, X, Y, mean, tril, noise, jitter, factor, kl_bar):
@@ -71,7 +73,7 @@ def whitened_sums(covariance, Z, X, Y, mean, tril, noise, jitter, factor, natura
     squares, raised, _, Lam_a, G = found[:5]
     if raised:
         return None
-    return _data_term(data, squares), algebra.kl(*q), Lam_a, G
+    return _data_term(data, squares), compiled.kl(*q), Lam_a, G
 
 
 def whitened_natural_step(mean, tril, Lam_a, G, step_size):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..common import blas, blocked, scratch
-from ..common.batching import each, entry, flat, matrix, owned, summed_to
+from ..common.batching import each, entry, flat, matrix, owned
 from ..products import lower_copy
 from . import lower_products
 
@@ -42,12 +42,6 @@ def solve_triangular(L, B, transpose=False, overwrite_b=False):
     return _apply(blocked.solve, L, B, transpose, overwrite_b)
 
 
-def solve_triangular_vjp(X_bar, L, X, transpose=False):
-    B_bar = solve_triangular(L, X_bar, transpose=not transpose)
-    L_bar = tril_product(X, B_bar) if transpose else tril_product(B_bar, X)
-    return summed_to(np.negative(L_bar, out=L_bar), L), B_bar
-
-
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     return _apply(_multiply, L, B, transpose, overwrite_b)
 
@@ -61,11 +55,6 @@ def tril_multiply(L, B, overwrite_b=False, lower=False):
         return X
 
     return one(L, B, overwrite_b) if L.ndim == B.ndim == 2 else each(one, L, B)
-
-
-def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
-    B_bar = multiply_triangular(L, Y_bar, transpose=not transpose)
-    return summed_to(tril_product(B, Y_bar) if transpose else tril_product(Y_bar, B), L), B_bar
 
 
 def solve_tril(L, W, transpose=False, overwrite_w=False):
@@ -82,12 +71,6 @@ def solve_tril(L, W, transpose=False, overwrite_w=False):
     return tril(X) if transpose else X
 
 
-def solve_tril_vjp(X_bar, L, X):
-    W_bar = solve_tril(L, X_bar, transpose=True)
-    L_bar = tril_product(W_bar, X, lower=True)
-    return summed_to(np.negative(L_bar, out=L_bar), L), W_bar
-
-
 def prefers_inverse(L, columns):
     return L.shape[-1] <= min(INVERSE_UP_TO, columns)
 
@@ -97,19 +80,6 @@ def inverse_triangular(L, overwrite_l=False):
     for Xi in flat(X, 2):
         blocked.inverse(Xi)
     return X
-
-
-def inverse_triangular_vjp(X_bar, X):
-    # dX = -X dL X, so L_bar = -tril(X' X_bar X')
-    def one(X_bar, X):
-        Y = np.ascontiguousarray(np.tril(X_bar).T)
-        blas.trmm(matrix(X), Y, True, blas.N, 1.0)  # (X_bar X')' = X X_bar'
-        Z = np.ascontiguousarray(Y.T)
-        blas.trmm(matrix(X), Z, True, blas.T, -1.0)
-        blocked.clear_upper(Z)
-        return Z
-
-    return each(one, X_bar, X)
 
 
 def tril_gram(L, w=None):

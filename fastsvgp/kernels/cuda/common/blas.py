@@ -78,21 +78,10 @@ def solve(L, B, transpose=False, right=False, alpha=1.0):
     """
     if B.size == 0:
         return B
-    L, (m, n), side = rows(L), B.shape, LEFT if right else RIGHT
-    libraries.trsm(
-        B.dtype,
-        side,
-        UPPER,
-        int(transpose),
-        NON_UNIT,
-        n,
-        m,
-        alpha,
-        L.data.ptr,
-        _lead(L),
-        B.data.ptr,
-        _lead(B),
-    )
+    L, (m, n) = rows(L), B.shape
+    mode = LEFT if right else RIGHT, UPPER, int(transpose), NON_UNIT
+    matrices = L.data.ptr, _lead(L), B.data.ptr, _lead(B)
+    libraries.trsm(B.dtype, *mode, n, m, alpha, *matrices)
     return B
 
 

@@ -18,7 +18,7 @@ from . import loader, scratch
 PANEL, SQUARE, BLOCK, WARP = 128, 32, 256, 32
 SQUARES = 14  # in the shared memory of a block of factor_panel; as there
 BLOCKS_EACH = 2  # of factor_panel per multiprocessor at a time
-NULL = np.uint64(0)
+_launch = loader.launcher("cholesky", BLOCK)
 
 
 def _shared_memory(M, dtype):
@@ -54,37 +54,24 @@ def factor(A, out, jitter, noise, info, fault):
     items, M, _ = A.shape
     dtype, memory = A.dtype, _shared_memory(M, A.dtype)
     shift, threads = dtype.type(jitter), BLOCK if M > SQUARE else WARP
-    checks = info, NULL if fault is None else fault
-    noise = NULL if noise is None else cuda_devices.cupy().ascontiguousarray(noise, dtype=dtype)
+    checks = info, loader.NULL if fault is None else fault
+    noise = (
+        loader.NULL if noise is None else cuda_devices.cupy().ascontiguousarray(noise, dtype=dtype)
+    )
     plan = _plan(M, items, cuda_devices.multiprocessors())
-    parts = arrived = NULL
+    parts = arrived = loader.NULL
     if plan.parts:
         kept = scratch.of_stream()
         parts, arrived = kept.parts_of(plan.parts, dtype), kept.counters(plan.counters)
     for number, (place, grid, numbers) in enumerate(plan.blocks):
         # from the third block on the launch before has subtracted products from it
         given = A if number < 2 else out
-        _launch(
-            "factor_block",
-            dtype,
-            (items,),
-            threads,
-            (given, *place, shift, noise, out, *checks),
-            memory,
-        )
+        arguments = given, *place, shift, noise, out, *checks
+        _launch("factor_block", dtype, items, *arguments, threads=threads, shared_memory=memory)
         if grid:
-            _launch(
-                "factor_panel",
-                dtype,
-                grid,
-                BLOCK,
-                (A, *place, *numbers, out, parts, arrived),
-                SQUARES * SQUARE * SQUARE * dtype.itemsize,
-            )
-
-
-def _launch(kernel, dtype, grid, threads, arguments, memory):
-    loader.launch("cholesky", kernel, dtype, grid, (threads,), arguments, memory)
+            arguments = A, *place, *numbers, out, parts, arrived
+            below = SQUARES * SQUARE * SQUARE * dtype.itemsize
+            _launch("factor_panel", dtype, grid, *arguments, shared_memory=below)
 
 
 class _Plan(NamedTuple):

@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from ....runtime import cuda_devices
-from .fourier_parts import DEGREES, GROUPS_EACH, NULL, POINTS, launch, parameter, sum_parts
-from .fourier_records import KERNELS
+from .fourier_parts import DEGREES, GROUPS_EACH, KERNELS, POINTS, launch, sum_parts
+from .loader import NULL, number, parameter
 
 FUNCTIONS = 65_535  # the most blocks along the third axis
 
@@ -131,7 +131,7 @@ class Functions:
             np.int64(N),
             np.int32(D),
             *parameter(spectrum.lengthscales, dtype),
-            *parameter(spectrum.variance, dtype)[:2],
+            *number(spectrum.variance, dtype),
             np.float64(spectrum.num),
             NULL if U is None else cp.ascontiguousarray(U[some, here]),
             cp.ascontiguousarray(self.w[some, here]),

@@ -17,9 +17,12 @@ import pathlib
 import tempfile
 from importlib import resources
 
+import numpy as np
+
 from ....runtime import cuda_devices
 
 OPTIONS = ("-std=c++17", "-default-device")
+NULL = np.uint64(0)  # a null pointer
 C_NAMES = {"float32": "float", "float64": "double"}
 
 _modules: dict = {}  # by device, family and dtype
@@ -213,3 +216,50 @@ def _prepare(device, stem, dtype, kernel):
         )
     prepared = _functions[device, stem, dtype.char, kernel] = _Prepared(module.get_function(kernel))
     return prepared
+
+
+def launcher(stem, block):
+    """Return ``launch(kernel, dtype, grid, *arguments)`` of a family; ``grid`` can be one int."""
+
+    def launch_of_family(kernel, dtype, grid, *arguments, threads=block, shared_memory=0):
+        grid = grid if isinstance(grid, tuple) else (grid,)
+        launch(stem, kernel, dtype, grid, (threads,), arguments, shared_memory)
+
+    return launch_of_family
+
+
+# --- arguments: numbers of the host, or on the device --------------------------------------------
+
+
+def is_aligned(*arrays):
+    """Return whether contiguous rows are whole numbers of 128 bits, at multiples of these."""
+    return all(
+        (a.data.ptr if hasattr(a, "__cuda_array_interface__") else a.ctypes.data) % 16 == 0
+        and a.shape[-1] * a.itemsize % 16 == 0
+        and all(n <= 1 or step % 16 == 0 for n, step in zip(a.shape[:-1], a.strides, strict=False))
+        for a in arrays
+    )
+
+
+def on_device(value):
+    return isinstance(value, cuda_devices.cupy().ndarray)
+
+
+def parameter(value, dtype):
+    """Return a parameter () or (D,) as kernel arguments: address, feature stride, value.
+
+    The address is null for a host number; the value is 0 for an array, which goes to the device.
+    """
+    if on_device(value) or np.ndim(value):
+        return (
+            cuda_devices.cupy().ascontiguousarray(value, dtype=dtype),
+            np.int32(value.ndim),
+            dtype.type(0),
+        )
+    return NULL, np.int32(0), dtype.type(value)
+
+
+def number(value, dtype):
+    """Return a parameter () as kernel arguments: like ``parameter``, without the stride."""
+    at, _, value = parameter(value, dtype)
+    return at, value

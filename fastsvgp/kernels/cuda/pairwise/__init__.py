@@ -10,9 +10,9 @@ import numpy as np
 
 from ....runtime import cuda_devices
 from ..common import loader
-from ..common.scalars import NULL, number, on_device, parameter
+from ..common.loader import NULL, number, on_device, parameter
 from ..products import matmul
-from . import partial_sums, wide
+from . import wide
 
 BLOCK, TILE = 256, 64  # as in pairwise_tiles.cuh: threads of a block, rows and columns of its tile
 HIGH = 65_535  # maximum blocks along the second and the third dimension of a grid
@@ -20,10 +20,7 @@ BLOCKS_EACH = 8  # contraction blocks per multiprocessor: two to four waves
 # features from which cuBLAS's products and the passes that they need beat direct differences
 DIRECT_BELOW = 41
 FAMILIES = {"rbf": 0, "matern12": 1, "matern32": 2, "matern52": 3}  # as in pairwise.cu
-
-
-def _launch(kernel, dtype, grid, *arguments):
-    loader.launch("pairwise", kernel, dtype, grid, (BLOCK,), arguments)
+_launch = loader.launcher("pairwise", BLOCK)
 
 
 def _tiles(n):
@@ -37,15 +34,6 @@ def _grid(items, N1, N2):
     """
     lines = items * _tiles(N1)
     return (_tiles(N2), min(lines, HIGH), -(-lines // HIGH)), np.uint32(lines)
-
-
-def _address(a):
-    return a.data.ptr if hasattr(a, "__cuda_array_interface__") else a.ctypes.data
-
-
-def _is_aligned(*matrices):
-    """Return whether rows of C-contiguous matrices allow 128-bit loads and stores."""
-    return all(_address(a) % 16 == 0 and a.shape[-1] * a.itemsize % 16 == 0 for a in matrices)
 
 
 def _pair(X1, X2):
@@ -77,7 +65,7 @@ def stationary(family, X1, X2, variance, lengthscales):
         parameters = *number(variance, dtype), *parameter(lengthscales, dtype)
         grid, lines = _grid(items, N1, X2.shape[1])
         given = np.int32(FAMILIES[family]), lines, *_shape(X1, X2)
-        _launch("matrix", dtype, grid, *given, *parameters, K, np.int32(_is_aligned(K)))
+        _launch("matrix", dtype, grid, *given, *parameters, K, np.int32(loader.is_aligned(K)))
     return K
 
 
@@ -90,14 +78,8 @@ def inner(X1, X2, weights):
     K = cp.empty((len(X1), len(X2)), dtype)
     if K.size:
         grid, lines = _grid(1, len(X1), len(X2))
-        arguments = (
-            *_shape(X1, X2),
-            *parameter(weights, dtype),
-            np.int32(symmetric),
-            K,
-            np.int32(_is_aligned(K)),
-        )
-        _launch("inner", dtype, grid, lines, *arguments)
+        given = *_shape(X1, X2), *parameter(weights, dtype), np.int32(symmetric)
+        _launch("inner", dtype, grid, lines, *given, K, np.int32(loader.is_aligned(K)))
     return K
 
 
@@ -197,39 +179,22 @@ def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, f
         cp.empty((items, bands, features if both else 0, N2)),
     )
     squares, total = cp.empty((blocks, features)), cp.empty(blocks)
-    aligned = _is_aligned(K_bar) and (K is NULL or _is_aligned(K))
-    spread = parameter(lengthscales, dtype)
-    given = (
-        np.int32(FAMILIES[family]),
-        K_bar,
-        np.int32(aligned),
-        K,
-        *_shape(X1, X2),
-        *number(variance, dtype),
-        *spread,
-    )
+    aligned = loader.is_aligned(K_bar) and (K is NULL or loader.is_aligned(K))
+    parameters = *number(variance, dtype), *parameter(lengthscales, dtype)
+    given = np.int32(FAMILIES[family]), K_bar, np.int32(aligned), K, *_shape(X1, X2), *parameters
     split = np.int32(down), np.int32(across)
     if both:
-        _launch("contract_both", dtype, (blocks,), *given, *split, side1, side2, squares, total)
+        _launch("contract_both", dtype, blocks, *given, *split, side1, side2, squares, total)
     else:
-        _launch(
-            "contract_rows",
-            dtype,
-            (blocks,),
-            *given,
-            *split,
-            np.int32(contracted),
-            side1,
-            squares,
-            total,
-        )
+        found = np.int32(contracted), side1, squares, total
+        _launch("contract_rows", dtype, blocks, *given, *split, *found)
     for name, partial, sign in (("X1", side1, factor), ("X2", side2, -1)):
         if name in sides:
-            partial_sums.sum_sides(partial, sign, lengthscales, sides[name])
+            _sum_sides(partial, sign, lengthscales, sides[name])
     if "variance" in totals:
-        partial_sums.sum_parts(total, variance, False, totals["variance"])
+        _sum_parts(total, variance, False, totals["variance"])
     if "lengthscales" in totals:
-        partial_sums.sum_parts(squares, lengthscales, True, totals["lengthscales"])
+        _sum_parts(squares, lengthscales, True, totals["lengthscales"])
 
 
 def _contract_wide(K_bar, family, X1, X2, variance, lengthscales, sides, totals, factor):
@@ -247,6 +212,33 @@ def _contract_wide(K_bar, family, X1, X2, variance, lengthscales, sides, totals,
                 sides[name].reshape(-1, *bar.shape)[i] = bar * factor if name == "X1" else bar
             else:
                 totals[name] += bar.astype(totals[name].dtype)
+
+
+# --- final sums of the parts of contractions, of ``patches`` too: float64, in a fixed order ------
+
+
+def _sum_sides(parts, factor, lengthscales, out):
+    """Set out (items, N, D) to factor / lengthscales^2 times the sum of parts over the shares.
+
+    parts : (items, shares, D, N)
+    """
+    if out.size:
+        _, shares, D, N = parts.shape
+        sizes = np.int32(shares), np.int64(N), np.int32(D), np.float64(factor)
+        spread = parameter(lengthscales, out.dtype)
+        given = parts, *sizes, *spread, out, np.int64(out.size)
+        _launch("sum_sides", out.dtype, -(-out.size // BLOCK), *given)
+
+
+def _sum_parts(parts, values, cubed, out):
+    """Set out () or (D,) to the sum of all parts, or of each column of (blocks, D).
+
+    The sum is divided by the values, or by their cubes.
+    """
+    if out.size:
+        sizes = np.int64(parts.size // out.size), np.int32(out.size)
+        given = parts, *sizes, *parameter(values, out.dtype), np.int32(cubed), out
+        _launch("sum_parts", out.dtype, out.size, *given)
 
 
 # --- inner products: their cotangents -------------------------------------------------------------
@@ -272,3 +264,44 @@ def inner_vjp(K_bar, X1, X2, weights, need):
     if "X2" in need and not symmetric:
         X2_bar = matmul(K_bar, X1, transpose_a=True) * factor
     return X1_bar, X2_bar, weights_bar
+
+
+# --- squared distances: their pullback is that of an RBF whose given values are -2, for groups of
+# features that are few enough for the pass by differences
+
+
+def squared_distances(X1, X2, lengthscales):
+    cp = cuda_devices.cupy()
+    X1 = cp.ascontiguousarray(X1)
+    X2 = X1 if X2 is None else cp.ascontiguousarray(X2)
+    (N1, D), N2, dtype = X1.shape, len(X2), X1.dtype
+    R = cp.empty((N1, N2), dtype)
+    if R.size:
+        inputs = X1, np.int64(N1), X2, np.int64(N2), np.int32(D)
+        inputs = *inputs, *parameter(lengthscales, dtype)
+        _launch("squared_distances", dtype, -(-R.size // BLOCK), *inputs, R)
+    return R
+
+
+def squared_distances_vjp(R_bar, X1, X2, lengthscales, need):
+    cp, D, most = cuda_devices.cupy(), X1.shape[1], DIRECT_BELOW - 1
+    weights = cp.full_like(R_bar, -2)
+    groups = []
+    for first in range(0, D, most):
+        part = slice(first, first + most)
+        one = lengthscales[part] if np.ndim(lengthscales) else lengthscales
+        second = None if X2 is None else X2[:, part]
+        bars = stationary_vjp(R_bar, "rbf", X1[:, part], second, 1.0, one, need, weights)
+        groups.append((*bars[:2], bars[3]))
+    if len(groups) == 1:
+        return groups[0]
+    X1_bar, X2_bar, lengthscales_bar = (
+        None if parts[0] is None else parts for parts in zip(*groups, strict=True)
+    )
+    if lengthscales_bar is not None:
+        join = cp.concatenate if np.ndim(lengthscales) else sum
+        lengthscales_bar = join(lengthscales_bar)
+    X1_bar, X2_bar = (
+        None if parts is None else cp.concatenate(parts, axis=1) for parts in (X1_bar, X2_bar)
+    )
+    return X1_bar, X2_bar, lengthscales_bar

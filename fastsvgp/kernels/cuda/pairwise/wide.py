@@ -7,7 +7,7 @@ import numpy as np
 
 from ....runtime import cuda_devices
 from ..common import blas, loader
-from ..common.scalars import NULL, number, parameter
+from ..common.loader import NULL, number, parameter
 from ..products import matmul
 
 BLOCK, WARPS, WARP, EACH = 256, 8, 32, 4  # as in pairwise_wide.cu
@@ -15,10 +15,7 @@ BLOCKS_EACH = 16  # blocks of kernel `weigh` per multiprocessor
 SAMPLE = 1024  # rows averaged for the centre
 # entries of a row tile of the backward pass: fits the L2 cache
 TILE = 1 << 22
-
-
-def _launch(kernel, dtype, blocks, *arguments):
-    loader.launch("pairwise_wide", kernel, dtype, (blocks,), (BLOCK,), arguments)
+_launch = loader.launcher("pairwise_wide", BLOCK)
 
 
 def _moved(X1, X2, lengthscales):
@@ -29,31 +26,13 @@ def _moved(X1, X2, lengthscales):
     cp, (N1, D), dtype = cuda_devices.cupy(), X1.shape, X1.dtype
     scale, centre = cp.empty(D, dtype), cp.empty(D, dtype)
     _launch("invert", dtype, -(-D // BLOCK), *parameter(lengthscales, dtype), np.int32(D), scale)
-    _launch(
-        "centre",
-        dtype,
-        -(-D // WARP),
-        X1,
-        np.int64(N1),
-        np.int32(D),
-        np.int64(-(-N1 // SAMPLE)),
-        centre,
-    )
+    rows = X1, np.int64(N1), np.int32(D), np.int64(-(-N1 // SAMPLE))
+    _launch("centre", dtype, -(-D // WARP), *rows, centre)
     results = []
     for X in (X1,) if X2 is X1 else (X1, X2):
         A, norms = cp.empty_like(X), cp.empty(len(X), dtype)
-        _launch(
-            "move",
-            dtype,
-            -(-len(X) // WARPS),
-            X,
-            np.int64(len(X)),
-            np.int32(D),
-            centre,
-            scale,
-            A,
-            norms,
-        )
+        given = X, np.int64(len(X)), np.int32(D), centre, scale, A, norms
+        _launch("move", dtype, -(-len(X) // WARPS), *given)
         results += [A, norms]
     return scale, *(results * 2 if X2 is X1 else results)
 
@@ -68,16 +47,8 @@ def matrix(family, X1, X2, variance, lengthscales, K):
     scale, A, norms1, B, norms2 = _moved(X1, X2, lengthscales)
     blas.gemm(A, B, K, transpose_b=True)
     blocks = len(X1) * -(-len(X2) // (BLOCK * EACH))
-    _launch(
-        "finish",
-        K.dtype,
-        blocks,
-        *_pair(family, X1, X2, variance, scale),
-        norms1,
-        norms2,
-        np.int32(X2 is X1),
-        K,
-    )
+    given = *_pair(family, X1, X2, variance, scale), norms1, norms2, np.int32(X2 is X1), K
+    _launch("finish", K.dtype, blocks, *given)
 
 
 def _add_near(pair, K_bar, near, turned, out, squares):

@@ -1,4 +1,4 @@
-"""Fields of a model and the flat float64 vector of its free numbers.
+"""Flat vectors of numbers: packed from fields of a model, updated, added up, compared.
 
 Lower triangles are packed row by row: M (M + 1) / 2 numbers of each.
 """
@@ -65,4 +65,45 @@ def to_positive_vjp(vector_bar, vector, entries, transform):
     """Multiply entries of a cotangent by ``transform.derivative`` of those of ``vector``, in place.
 
     vector : (n,), before ``to_positive``
+    """
+
+
+@operation("vector", "vector_bar", "first", "second", "*out")
+def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, epsilon, count):
+    """Take one ascent step of Adam (Kingma & Ba 2015, algorithm 1, sign reversed) in one pass.
+
+    ``first <- beta1 first + (1 - beta1) g``, ``second <- beta2 second + (1 - beta2) g^2`` and
+    ``vector <- vector + step_size m / (sqrt(v) + epsilon)`` with ``m = first / (1 - beta1^count)``,
+    ``v = second / (1 - beta2^count)``.
+
+    Parameters
+    ----------
+    vector, vector_bar, first, second : (n,) float64
+        Parameters, gradient g of the objective to maximise, and the two moments. Modified only if
+        ``out`` holds them.
+    out : tuple of three (n,) float64
+        Receives the new ``vector``, ``first`` and ``second``.
+    count : int
+        Number of this step, from 1. On a GPU, ``count`` and ``step_size`` may also be 0-d arrays
+        there.
+
+    Cost: 13 flops, one square root and one division per entry.
+    """
+
+
+@operation("*groups")
+def sum_each(groups, factor=1.0):
+    """Return ``factor`` times the sum of each group of equally shaped arrays, as a list of arrays.
+
+    On a GPU six groups of three are one launch.
+    """
+
+
+@operation("numbers")
+def fold_bits(numbers):
+    """Fold the bits of contiguous float64 ``numbers`` (n,) into a fingerprint.
+
+    It is (2,) uint64 on the host: the exclusive or, and the sum modulo 2^64, of the bit patterns.
+    Neither depends on where the numbers are or on their order. From a GPU at most a few thousand
+    numbers are copied. One pass.
     """
