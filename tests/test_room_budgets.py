@@ -13,7 +13,7 @@ from support.source import FILES, name_of
 BUDGETS = {
     "bounds": 1650,
     "check": 850,
-    "cli": 6450,
+    "cli": 6160,
     "collapsed": 650,
     "covariances": 2150,
     "distributed": 1000,
@@ -28,12 +28,12 @@ BUDGETS = {
     "optim": 1900,
     "paths": 600,
     "posteriors": 2050,
-    "recipes": 3550,
+    "qsgp": 2150,
+    "recipes": 3520,
     "records": 950,
     "runtime": 900,
     "sites": 620,
-    "sklearn": 1400,
-    "qsgp": 2150,
+    "sklearn": 1300,
     "train": 3350,
 }
 NO_CODE = {

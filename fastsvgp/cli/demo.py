@@ -3,6 +3,8 @@
 Nothing is downloaded.
 """
 
+import io
+import json
 import os
 import time
 from argparse import Namespace
@@ -11,32 +13,17 @@ from contextlib import suppress
 import numpy as np
 
 from ..runtime.extras import install_hint
+from . import fit
 from .arguments import parser
-from .compiling import compiling
-from .data.task import Task, interpret_target, split
 from .errors import UsageError
-from .fit import fit_task
-from .model_search import search_of, search_task
 from .mpi import refuse_copies
-from .report.outputs import CHECKPOINT
-from .settings.resolve import resolve
+from .progress import compiling
+from .report.outputs import CHECKPOINT, METRICS, write_file, writing
 
 # the ten labels are classes, not numbers
-DIGITS = [
-    "--likelihood",
-    "softmax",
-    "--inducing",
-    "100",
-    "--steps",
-    "200",
-    "--learning-rate",
-    "0.05",
-]
-# loader in scikit-learn, title, name of the target, arguments of `fastsvgp fit`
-PROBLEMS: tuple[tuple[str, str, str, list[str]], ...] = (
-    ("load_diabetes", "diabetes progression", "progression", ["--seconds", "10"]),
-    ("load_digits", "handwritten digits", "digit", DIGITS),
-)
+DIGITS = "--likelihood softmax --inducing 100 --steps 200 --learning-rate 0.05".split()
+# data set of scikit-learn, name of the target, arguments of `fastsvgp fit`
+PROBLEMS = (("diabetes", "progression", ["--seconds", "10"]), ("digits", "digit", DIGITS))
 # kernels that both compile with an empty cache, counted with Numba 0.68
 KERNELS = 210
 
@@ -47,27 +34,25 @@ def run(args):
     started = time.perf_counter()
     rows = []
     with compiling(KERNELS, args.quiet):
-        for loader, title, target, options in PROBLEMS:
-            name = loader.removeprefix("load_")
-            folder = os.path.join(args.out, name)
+        for name, target, options in PROBLEMS:
+            folder, table = (os.path.join(args.out, one) for one in (name, f"{name}.csv"))
+            content = _as_csv(name, target)
+            with writing(args.out):
+                os.makedirs(args.out, exist_ok=True)
+            write_file(table, content)
             with suppress(FileNotFoundError):
                 # of an interrupted demo, which takes half a minute only
                 os.unlink(os.path.join(folder, CHECKPOINT))
             if args.steps:  # the steps of a method, not of a search
                 options = [] if "--seconds" in options else options
                 options = [*options, "--steps", str(args.steps)]
-            given = [*options, "--out", folder] + ["--quiet"] * args.quiet
-            fit = parser().parse_args(["fit", name, *given], Namespace(words=args.words))
-            task = load(loader, target, fit.likelihood)
-            search = search_of(fit, task)
-            if search is None:
-                code, results = fit_task(task, resolve(fit, task), folder, title)
-            else:
-                code, results = search_task(task, search, folder, title)
-            print()
-            rows.append((title, results))
-            if code:
+            given = [table, "--test-fraction", "0.2", *options, "--out", folder]
+            given += ["--quiet"] * args.quiet
+            if code := fit.run(parser().parse_args(["fit", *given], Namespace(words=args.words))):
                 return code
+            print()
+            with open(os.path.join(folder, METRICS), encoding="utf-8") as file:
+                rows.append((name, json.load(file)))
     print(summary(rows))
     print(
         f"\n{time.perf_counter() - started:.0f} s in all; models, metrics and plots are in"
@@ -80,8 +65,8 @@ def run(args):
     return 0
 
 
-def load(loader, target, likelihood):
-    """Load a data set of scikit-learn and split it into a task."""
+def _as_csv(name, target):
+    """Return a data set of scikit-learn as csv; the last column is the target."""
     try:
         import sklearn.datasets
     except ImportError as error:
@@ -89,24 +74,10 @@ def load(loader, target, likelihood):
             "the data of the demo come with scikit-learn, which is not installed;"
             f" {install_hint('cli')}"
         ) from error
-    data = getattr(sklearn.datasets, loader)()
-    y, likelihood, reason, classes = interpret_target(data.target, target, likelihood)
-    names = [str(name) for name in data.feature_names]
-    width = data.data.shape[1]
-    columns = {"named": True, "width": width + 1, "inputs": list(range(width)), "target": width}
-    return split(
-        Task(
-            np.asarray(data.data, np.float64),
-            y,
-            likelihood,
-            reason,
-            classes,
-            names,
-            target,
-            columns,
-        ),
-        fraction=0.2,
-    )
+    data, text = getattr(sklearn.datasets, f"load_{name}")(), io.StringIO()
+    rows, header = np.column_stack([data.data, data.target]), [*data.feature_names, target]
+    np.savetxt(text, rows, "%.17g", ",", header=",".join(header), comments="")
+    return text.getvalue().encode()
 
 
 def summary(rows):

@@ -6,9 +6,9 @@ import sys
 import time
 
 from . import mpi, report
-from .data import second_column
+from .data import targets
 from .data.source import STANDARD_INPUT
-from .data.task import FileFormat, Standardisation, load_task, split
+from .data.task import FileFormat, load_task, scale_of, split
 from .errors import INTERRUPTED, UsageError
 from .fitted import Fitted
 from .model_search import search_of, search_task
@@ -42,7 +42,7 @@ def _run(args, group=None):
         target_file=args.target_file,
         ignore=args.ignore,
         likelihood=args.likelihood,
-        second=second_column.requested(args),
+        second=targets.second_requested(args),
         missing=args.missing,
         file_format=FileFormat(
             args.delimiter,
@@ -69,8 +69,8 @@ def _run(args, group=None):
     if search is not None and not (
         args.resume and os.path.exists(os.path.join(folder, CHECKPOINT))
     ):
-        return search_task(task, search, folder, title, origin)[0]
-    return fit_task(task, resolve(args, task, group), folder, title, origin)[0]
+        return search_task(task, search, folder, title, origin)
+    return _fit_task(task, resolve(args, task, group), folder, title, origin)
 
 
 def _refuse_to_read_twice(args):
@@ -84,8 +84,8 @@ def _refuse_to_read_twice(args):
         )
 
 
-def fit_task(task, settings, folder, title, origin=None):
-    """Prepare, train, save, evaluate, report and print.
+def _fit_task(task, settings, folder, title, origin):
+    """Prepare, train, save, evaluate, report and print; return the exit code.
 
     Parameters
     ----------
@@ -96,13 +96,8 @@ def fit_task(task, settings, folder, title, origin=None):
         Output folder.
     title : str
         Name of the data in reports.
-    origin : dict, optional
+    origin : dict
         Result of ``source`` for the data.
-
-    Returns
-    -------
-    code, results
-        Exit code, and the content of metrics.json.
     """
     if settings.resume and not os.path.isdir(folder):
         raise UsageError(
@@ -118,7 +113,7 @@ def fit_task(task, settings, folder, title, origin=None):
         after.enter_context(mpi.ranks_apart())
         code = INTERRUPTED if trained.interrupted else 0
         if not settings.leads:
-            return code, {}
+            return code
         fitted.model, fitted.jitter = trained.model, trained.jitter
         path = save_model(fitted, folder, lambda: _kept(trained))
         ended = outcome(task, settings, trained)
@@ -130,7 +125,7 @@ def fit_task(task, settings, folder, title, origin=None):
         written, why_not = report.write(say, folder, fitted, task, results, trained.values, model)
     said.scores(say, results)
     said.files(say, [path, *written], folder, why_not)
-    return code, results
+    return code
 
 
 def _refuse_unfinished(folder, settings):
@@ -144,7 +139,7 @@ def _refuse_unfinished(folder, settings):
 
 def _prepare(task, settings, say, title):
     """Build the untrained model with its scaling, and print the choices."""
-    scale = Standardisation.of_task(task, shared=bool(settings.patch_shape))
+    scale = scale_of(task, shared=bool(settings.patch_shape))
     said.data(say, task, settings, title)
     said.model(say, task, settings)
     model = build(task, scale, settings)

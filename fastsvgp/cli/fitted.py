@@ -11,15 +11,16 @@ import fastsvgp as fs
 from .. import DataFileError, check
 from ..files import as_path
 from ..latents.model import layers_of as latents_of
+from ..recipes.fitted import scale_to_json
+from ..recipes.scaling import Scale
 from ..records import load_with_extra
 from ..records.inducing_sets import sets_of
 from ..records.persistence import COMMAND_LINE
 from .data.columns import Encoding
 from .data.forms import Form
-from .data.second_column import in_units
 from .data.tables import read_table
-from .data.targets import listed
-from .data.task import Standardisation, class_name
+from .data.targets import in_units, listed
+from .data.task import class_name
 from .errors import UsageError, shown
 from .fitted_files import FORMAT, checked_fields
 from .settings.names import kind_of
@@ -67,8 +68,8 @@ class Fitted:
         the ``target``. ``second``, if there is one, describes the second column of the target:
         ``option``, ``name`` and ``position``. ``target_forms``: of targets with units, how their
         cells are read. ``na``: codes of missing values.
-    scale : Standardisation
-        Converts to the units of the model: ``scale.inputs(X)`` and ``scale.target(y)``, with
+    scale : Scale
+        Converts to the units of the model: ``scale.X(X)`` and ``scale.y(y)``, with
         ``x_mean``, ``x_scale``, ``y_mean``, ``y_scale``.
     jitter : float
         Jitter at the end of training; predictions use the same.
@@ -88,7 +89,7 @@ class Fitted:
     input_names: list
     target_name: str | list
     columns: dict
-    scale: Standardisation
+    scale: Scale
     jitter: float
     encoding: Encoding | None = None
 
@@ -134,7 +135,7 @@ class Fitted:
         if X.shape[1] != len(self.input_names):
             names = f"{len(self.input_names)}, in this order: {shown(self.input_names)}"
             raise ValueError(f"`X` has {X.shape[1]} columns; the model was fitted to {names}")
-        return np.ascontiguousarray(self.scale.inputs(X), dtype=self.dtype)
+        return np.ascontiguousarray(self.scale.X(X), dtype=self.dtype)
 
     def predict(self, X, quantiles=()):
         """Predict y.
@@ -238,7 +239,7 @@ class Fitted:
             "target_name": self.target_name,
             "columns": self.columns,
             "jitter": self.jitter,
-            "standardisation": self.scale.to_json(),
+            "scale": scale_to_json(self.scale),
             "encoding": self.encoding and self.encoding.to_json(),
         }
         fs.save(path, self.model, **{COMMAND_LINE: description})

@@ -8,17 +8,16 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from argparse import Namespace
 
 import numpy as np
 
 import fastsvgp as fs
 
 from ..check import DEFAULT_JITTER
-from ..recipes.model_search.task import LIKELIHOODS
+from ..recipes.model_search.rows import LIKELIHOODS
 from ..recipes.remedies import Outcome
 from . import report
-from .data.task import Standardisation
 from .errors import INTERRUPTED, UsageError, option_of
 from .fitted import Fitted
 from .report import said
@@ -37,22 +36,8 @@ METHOD_OPTIONS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Search:
-    """The settings of a search from the command line; fields are named as the options."""
-
-    seconds: float
-    seed: int
-    quiet: bool
-    missing: str
-    resume: bool
-    words: list
-    extrapolate: bool = False
-    patch_shape: None = None
-
-
 def search_of(args, task):
-    """Return the ``Search`` of the arguments; None if they choose a method or no search exists."""
+    """Return the settings of a search; None if arguments choose a method or no search exists."""
     given = {name: getattr(args, name, None) for name in METHOD_OPTIONS}
     given |= {"mpi": args.mpi, "dtype": args.dtype if args.dtype != "float64" else None}
     # an absent flag is False, but False for ard means --no-ard
@@ -78,9 +63,7 @@ def search_of(args, task):
             raise UsageError(f"{asked}: {refusal}")
         return None
     seconds = SECONDS if args.seconds is None else args.seconds
-    return Search(
-        seconds, args.seed, args.quiet, args.missing, args.resume, args.words, args.extrapolate
-    )
+    return Namespace(**{**vars(args), "seconds": seconds})
 
 
 def _has_all_classes(task):
@@ -88,8 +71,8 @@ def _has_all_classes(task):
     return task.classes is None or len(np.unique(task.y[~task.test])) == len(task.classes)
 
 
-def search_task(task, search, folder, title, origin=None):
-    """Search, save, evaluate and report, as ``fit_task``."""
+def search_task(task, search, folder, title, origin):
+    """Search, save, evaluate and report; return the exit code."""
     say = said.Lines(search.quiet)
     plan = _plan(folder) if search.resume else None
     with output_folder(folder):
@@ -108,8 +91,8 @@ def search_task(task, search, folder, title, origin=None):
             tell=lambda line: say(f"  search     {line}"),
         )
         seconds = time.perf_counter() - started
-        scale, jitter = found.scale.to_json(), DEFAULT_JITTER[found.model.inducing.dtype]
-        fitted = Fitted.of_task(task, found.model, Standardisation.from_json(scale), jitter)
+        jitter = DEFAULT_JITTER[found.model.inducing.dtype]
+        fitted = Fitted.of_task(task, found.model, found.scale, jitter)
         path = save_model(fitted, folder)
         _keep_or_drop_plan(folder, found)
         compiled = (
@@ -122,7 +105,7 @@ def search_task(task, search, folder, title, origin=None):
         written, why_not = report.write(say, folder, fitted, task, results, (), model)
     said.scores(say, results)
     said.files(say, [path, *written], folder, why_not)
-    return INTERRUPTED if found.interrupted else 0, results
+    return INTERRUPTED if found.interrupted else 0
 
 
 def _plan(folder):

@@ -9,7 +9,7 @@ from .. import DataFileError
 from ..recipes.beyond_range import rows_outside
 from .fitted import Fitted
 from .mpi import refuse_copies
-from .report import metrics, numbers
+from .report import metrics
 from .report.outputs import write_file
 from .report.predictions import as_csv, levels_of
 
@@ -76,7 +76,7 @@ def _score(fitted, table, target, X, prediction):
         if "second" in fitted.columns and (second is None or not np.isfinite(second).all()):
             return None
         density = fitted.log_density(X, y, second)
-        rmse, nlpd = numbers.score(fitted, y, second, prediction.mean, density)
+        rmse, nlpd = metrics.score(fitted, y, second, prediction.mean, density)
         return (
             f"target {fitted.target_name!r} is in the file: RMSE {rmse:.4g}, NLPD {nlpd:.4g}"
             " (original scale)"

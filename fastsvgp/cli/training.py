@@ -14,13 +14,12 @@ from ..recipes import remedies, routine
 from ..train.state import OtherTraining
 from .argument_types import MOST
 from .data import images, targets
-from .data.second_column import in_units
 from .errors import UsageError
 from .mpi import ranks_apart
 from .progress import Progress
 from .report.outputs import CHECKPOINT
 from .resuming import another_fit, check_numbers, described, resumed
-from .settings import deep, periodic, qsgp
+from .settings import periodic, qsgp
 from .settings.defaults import BATCH_SIZE
 from .settings.names import NATURAL, PAIRED
 
@@ -70,7 +69,7 @@ def build(task, scale, settings):
     starts: inducing inputs by k-means++ (of patches, or of inputs), lengthscales by the median
     heuristic, and variance 1.
     """
-    X = np.ascontiguousarray(scale.inputs(task.X[~task.test]), settings.dtype)
+    X = np.ascontiguousarray(scale.X(task.X[~task.test]), settings.dtype)
     rng = np.random.default_rng([settings.seed, 1])
     kind = fs.recipes.COVARIANCES[settings.covariance]
     sizes = (
@@ -88,12 +87,12 @@ def build(task, scale, settings):
         fs.recipes.first_mean(likelihood, y),
     )
     if settings.layers:
-        return deep.build(X, kind, likelihood, sizes, settings, posterior, mean, rng)
+        return _deep(X, kind, likelihood, sizes, settings, posterior, mean, rng)
     if not settings.patch_shape:
         covariance = settings.covariance
         if settings.periodic:
             covariance = periodic.covariance(X, kind, settings, scale, rng)
-        parts = fs.recipes.Parts(sizes, covariance, ard=settings.ard, latents=settings.latents)
+        parts = fs.recipes.Settings(sizes, covariance, ard=settings.ard, latents=settings.latents)
         method = _method(settings, likelihood, posterior)
         informed = not settings.resume
         initial, *_ = fs.recipes.begin(X, y, parts, method, group=settings.group, informed=informed)
@@ -112,12 +111,25 @@ def build(task, scale, settings):
     return fs.SVGP(covariance, inducing, start, likelihood, mean)
 
 
+def _deep(X, kind, likelihood, sizes, settings, posterior, mean, rng):
+    """Build the initial deep GP, on standardised inputs; ``mean`` is that of the last layer."""
+
+    def covariance(variance, lengthscales):
+        # one lengthscale from the distances in all columns together
+        one = lengthscales.dtype.type(np.sqrt(np.mean(lengthscales**2)))
+        return kind(variance=variance, lengthscales=lengthscales if settings.ard else one)
+
+    options = {"width": settings.width, "covariance": covariance, "posterior": posterior}
+    model = fs.layers.deep_gp(X, likelihood, settings.layers, sizes, rng=rng, **options)
+    return fs.records.replace_at(model, f"layers.{settings.layers - 1}.mean", mean)
+
+
 def model_targets(task, scale, dtype):
     """Return the training targets in the units of the model, with means for missing ones."""
     y, second = targets.filled(task.y[~task.test]), task.second_of(~task.test)
     if task.kind == "multiclass":
         return np.asarray(y, np.int64)
-    return np.ascontiguousarray(in_units(scale, y, second, task.likelihood), dtype)
+    return np.ascontiguousarray(targets.in_units(scale, y, second, task.likelihood), dtype)
 
 
 def _likelihood(task, settings):
@@ -146,7 +158,7 @@ def train(fitted, task, settings, folder):
     y = fitted.model_targets(task.y[~task.test], task.second_of(~task.test))
     total = _total_steps(settings, len(X))
     options = _options(settings, fitted.model, total)
-    options |= {"checkpoint": checkpoint, "note": described(fitted, task)}
+    options |= {"checkpoint": checkpoint, "note": described(fitted, task, settings)}
     weights = None if task.second else targets.weights_of(y)
     weighed = {} if weights is None else {"weights": weights.astype(y.dtype)}
     options |= weighed

@@ -15,13 +15,7 @@ regardless of weights.
 """
 
 from ..public_names import offer
-from .equal_targets import keeping_noise as keeping_noise
 from .guesses import first_mean as first_mean
-from .log_target import (
-    LogScale as LogScale,
-    check_log_target as check_log_target,
-    checked_target as checked_target,
-)
 from .model_search.search_models import Found as Found, search as search
 from .names import (
     BINARY as BINARY,
@@ -40,8 +34,10 @@ from .names import (
 )
 from .routine import (
     finished as finished,
+    keeping_noise as keeping_noise,
     training as training,
 )
+from .scaling import LogScale as LogScale
 from .searching import (
     Start as Start,
     begin as begin,
@@ -49,7 +45,7 @@ from .searching import (
     course_of as course_of,
     regression as regression,
 )
-from .settings import Course as Course, Method as Method, Parts as Parts
+from .settings import Course as Course, Method as Method, Settings as Settings
 from .several import checked_latents as checked_latents, held_variances as held_variances
 from .solvers import (
     COLLAPSED as COLLAPSED,
@@ -59,6 +55,11 @@ from .solvers import (
     solver_for as solver_for,
     solver_of as solver_of,
 )
-from .target_values import grade_probabilities as grade_probabilities, per_unit as per_unit
+from .target_values import (
+    check_log_target as check_log_target,
+    checked_target as checked_target,
+    grade_probabilities as grade_probabilities,
+    per_unit as per_unit,
+)
 
 __getattr__, __dir__, __all__ = offer("recipes")

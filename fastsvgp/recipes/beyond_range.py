@@ -27,7 +27,7 @@ from ..covariances.base import ALL, need_of, needs_fields
 from ..covariances.features import Mapped, Stacked
 from ..records import record, replace, static
 from ..records.inducing_sets import stacked
-from .model_search.mapped_inputs import ends_of
+from .model_search.rows import ends_of
 from .scaling import ClassScale
 
 # sqrt(v) over the standard deviation of f over the training rows: of numbers (docs/search.md has

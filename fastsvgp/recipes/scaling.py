@@ -100,23 +100,6 @@ class Scale:
         """
         return np.sum(np.log(self.y_scale))
 
-    def to_json(self):
-        values = {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in vars(self).items()
-        }
-        return values | {"x_map": self.x_map and [one and one.to_json() for one in self.x_map]}
-
-    @classmethod
-    def from_json(cls, values):
-        given = {
-            name: np.asarray(values[name]) if isinstance(values[name], list) else values[name]
-            for name in cls.__dataclass_fields__
-        }
-        maps = values["x_map"]
-        maps = maps and tuple(one and Monotone.from_json(one) for one in maps)
-        return cls(**given | {"x_map": maps})
-
 
 KNOTS = 513  # quantiles of a column, from its smallest value to its largest
 BEYOND = 1e6  # largest distance from its ends of a value of a map
@@ -180,13 +163,6 @@ class Monotone:
             (values[b] - values[a]) / max(knots[b] - knots[a], 1 / LARGEST)
             for a, b in ((0, first), (last, -1))
         )
-
-    def to_json(self):
-        return {"knots": self.knots.tolist(), "values": self.values.tolist()}
-
-    @classmethod
-    def from_json(cls, values):
-        return cls(np.asarray(values["knots"]), np.asarray(values["values"]))
 
 
 def _continued(at, x, y, slopes):
@@ -264,6 +240,56 @@ class ColumnScale(Scale):
         for column in self.squared:
             result[..., column] = y[..., column] / np.square(self.y_scale)
         return result
+
+
+@dataclass
+class LogScale(Scale):
+    """``Scale`` of targets whose logarithm is modelled: ``y`` and ``back`` are those of y itself.
+
+    ``back`` of a mean alone is the median of y; with a variance it gives the moments of y. Under
+    Gaussian noise the predictive distribution of z = log y is N(mu, s^2) at one row, and N(mu, C)
+    jointly, so that of y is log-normal:
+
+        E y_i = m_i = exp(mu_i + C_ii / 2),      Cov(y_i, y_j) = m_i m_j (exp(C_ij) - 1),
+
+    its quantiles are exp of those of z, and p(y) = p(z) / y.
+    """
+
+    @classmethod
+    def of(cls, X, y, scale_target, shared=False, weights=None):
+        return super().of(X, np.log(y), scale_target, shared, weights)
+
+    def y(self, y):
+        return super().y(np.log(y))
+
+    def back(self, mean, var=None):
+        if var is not None:
+            mean, sd = self.moments(mean, var)
+            return mean, np.square(sd)
+        with np.errstate(over="ignore"):
+            return np.exp(self._of_logs(mean)).astype(mean.dtype, copy=False)
+
+    def moments(self, mean, var):
+        s2 = np.asarray(var, np.float64) * np.square(self.y_scale)
+        with np.errstate(over="ignore"):
+            m = np.exp(self._of_logs(mean) + 0.5 * s2)
+            sd = m * np.sqrt(np.expm1(s2))
+            return m.astype(mean.dtype, copy=False), sd.astype(mean.dtype, copy=False)
+
+    def covariances(self, mean, cov):
+        C = np.asarray(cov, np.float64) * np.square(self.y_scale)
+        with np.errstate(over="ignore"):
+            m = np.exp(self._of_logs(mean) + 0.5 * np.diagonal(C).T)
+            of_y = m[:, None] * m * np.expm1(C)
+            return m.astype(mean.dtype, copy=False), of_y.astype(mean.dtype, copy=False)
+
+    def log_units(self, y):
+        logs = np.log(y)
+        return super().log_units(y) + (logs.sum(axis=1) if logs.ndim == 2 else logs)
+
+    def _of_logs(self, mean):
+        """Convert means of the model to those of log y, in float64."""
+        return np.asarray(mean, np.float64) * self.y_scale + self.y_mean
 
 
 def _moments(values, weights):

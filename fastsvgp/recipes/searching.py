@@ -24,8 +24,6 @@ from ..records.typed import ArrayLike, Seed
 from ..runtime import tuning
 from ..runtime.thresholds import INDUCING
 from . import guesses, several, target_values
-from .equal_targets import keeping_noise
-from .log_target import LogScale, check_log_target, checked_target
 from .names import (
     BINARY,
     CHOICES,
@@ -43,10 +41,11 @@ from .names import (
     posterior_of,
 )
 from .relevance import as_numbers, units_on_ranks
-from .routine import checked_natural_step, seed_of, steps_of, training
-from .scaling import ClassScale, ColumnScale, Scale, keeping_codes, usable_rows
-from .settings import Choices, Course, Inducing, Method, Parts, Settings
+from .routine import checked_natural_step, keeping_noise, seed_of, steps_of, training
+from .scaling import ClassScale, ColumnScale, LogScale, Scale, keeping_codes, usable_rows
+from .settings import Choices, Course, Inducing, Method, Settings
 from .solvers import COLLAPSED, collapses, number_of, sizes_for, solver_of
+from .target_values import check_log_target, checked_target
 
 log = logging.getLogger("fastsvgp")
 
@@ -250,8 +249,7 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     course = course_of(settings, solver, len(X))
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)
-    names = "covariance", "mean", "ard", "chosen", "latents"
-    parts = Parts(inducing, **{name: getattr(settings, name) for name in names})
+    parts = replace(settings, inducing=inducing)
     method = Method(
         solver=solver, likelihood=likelihood, kind=kind, jitter=settings.jitter, seed=seed
     )
@@ -279,7 +277,8 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     X : (N, D) array
     Y : (N,) or (N, P) array
         Standardised targets, counts, or codes of classes.
-    parts : Parts
+    parts : Settings
+        Its inducing inputs are in standardised units.
     method : Method
     weights : (N,) array, optional
         Positive.

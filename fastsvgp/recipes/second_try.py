@@ -1,7 +1,10 @@
 """A second start for a training of the collapsed bound that found nothing.
 
 L-BFGS can converge to a model that explains everything as noise. The bound is then that of
-independent normal targets, and its gradient vanishes.
+independent normal targets, and its gradient vanishes. So it does for functions of many cycles,
+which look like noise at the median distance of rows. The bound at the start tells which
+lengthscales explain something: it is below that of pure noise for a sine of many cycles, and above
+it for common tables, which keep the median distance.
 """
 
 import logging
@@ -9,20 +12,21 @@ import logging
 import numpy as np
 
 from ..bounds.svgp import SVGP
-from ..collapsed.sgpr import SGPR
+from ..collapsed.sgpr import SGPR, collapsed_bound
+from ..errors import NotPositiveDefinite
 from ..inducing import unique_rows
 from ..likelihoods import Gaussian
 from ..optim.first_order import adam
 from ..optim.flat import as_names, free_paths
 from ..posteriors import Whitened
-from ..records import is_record, replace
+from ..records import is_record, leaves, replace, replace_at
 from ..runtime import tuning
 from ..train import fit
-from . import short_lengthscales
 
 log = logging.getLogger("fastsvgp")
 
 NATS = 3.0  # above the bound of pure noise: more is a training that found something
+DIVISORS = 4, 16, 64  # of lengthscales
 STEPS, BATCH, RATE, NATURAL = 200, 512, 0.05, 0.1  # of minibatches, with many rows
 OF_ONE = (
     "checkpoint",
@@ -34,7 +38,7 @@ OF_ONE = (
 
 def found_nothing(model, value, X, Y, weights):
     """Whether the bound ``value`` of a trained SGPR is within ``NATS`` of that of pure noise."""
-    noise = short_lengthscales.bound_of_noise(model, X, Y, weights)
+    noise = bound_of_noise(model, X, Y, weights)
     return bool(np.isfinite(noise) and value <= noise + NATS)
 
 
@@ -59,7 +63,7 @@ def second_try(start, X, Y, settings, watch):
             first = replace(start, inducing=np.ascontiguousarray(distinct))
             fixed = settings["fixed"] = (*fixed, "inducing")
         given = settings.get("weights"), settings.get("jitter"), fixed
-        shorter, _ = short_lengthscales.by_bound(first, X, Y, *given)
+        shorter, _ = by_bound(first, X, Y, *given)
         if shorter is start:
             return None
         log.info(
@@ -89,3 +93,49 @@ def _by_minibatches(start, X, Y, settings):
         optimiser=adam(RATE, transform="log"), fixed=tuple(fixed), **options,
     )  # fmt: skip
     return SGPR(model.covariance, model.inducing, model.likelihood.variance, mean=model.mean)
+
+
+# --- shorter lengthscales ---
+
+
+def bound_of_noise(model, X, Y, weights=None):
+    """Return the largest bound of an SGPR that explains everything as noise.
+
+    It is infinite if the targets equal the mean.
+    """
+    residual = np.asarray(Y if model.mean is None else Y - model.mean(X), np.float64)
+    squares = np.square(residual).reshape(len(X), -1)
+    counts = np.ones(len(X)) if weights is None else np.asarray(weights, np.float64)
+    number = counts.sum() * squares.shape[1]
+    variance = (counts @ squares).sum() / number
+    return -0.5 * number * (np.log(2 * np.pi * variance) + 1) if variance > 0 else np.inf
+
+
+def by_bound(sgpr, X, Y, weights=None, jitter=None, fixed=()):
+    """Return the start of an SGPR whose lengthscales have the highest bound, and the bounds taken.
+
+    The lengthscales are those of ``sgpr`` if their bound is above that of pure noise, or else these
+    divided by one of ``DIVISORS``, if a bound is.
+    """
+    least = bound_of_noise(sgpr, X, Y, weights)
+
+    def bound(start):
+        try:
+            return collapsed_bound(start, X, Y, weights=weights, jitter=jitter)
+        except NotPositiveDefinite:
+            return -np.inf
+
+    if not np.isfinite(least) or bound(sgpr) > least:
+        return sgpr, 1
+    starts = [_divided(sgpr, divisor, fixed) for divisor in DIVISORS]
+    bounds = [bound(start) for start in starts]
+    best = int(np.argmax(bounds))
+    return starts[best] if bounds[best] > least else sgpr, 1 + len(DIVISORS)
+
+
+def _divided(sgpr, divisor, fixed):
+    free = free_paths(sgpr, fixed)
+    for path, _, value in leaves(sgpr.covariance, "covariance."):
+        if path in free and path.rpartition(".")[2] == "lengthscales":
+            sgpr = replace_at(sgpr, path, value / divisor)
+    return sgpr

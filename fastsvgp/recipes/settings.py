@@ -19,7 +19,10 @@ Choices = TypedDict("Choices", {  # noqa: UP013 (in few lines)
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of ``regression`` and ``classification``, which document them, with defaults."""
+    """Options of ``regression`` and ``classification``, which document them, with defaults.
+
+    The initial model has the parts that they choose, beside those of a ``Method``.
+    """
 
     inducing: Inducing
     covariance: str | Covariance
@@ -33,22 +36,6 @@ class Settings:
     learning_rate: float = 0.01
     natural_step_size: str | Size = "auto"
     jitter: float | None = None
-    latents: int | str | None = None
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Parts of an initial model, beside those of a ``Method``; see ``regression``.
-
-    inducing : int, pair of int, (M, D) array or InducingPair
-        In standardised units.
-    """
-
-    inducing: Any
-    covariance: str | Covariance
-    mean: str | Mean | None = None
-    ard: bool = True
-    chosen: str = "kmeans"
     latents: int | str | None = None
 
 

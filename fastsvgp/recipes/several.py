@@ -44,7 +44,7 @@ def model_of(Y, weights, parts, method, found, rng):
     ----------
     Y, weights
         As of ``begin``.
-    parts : Parts
+    parts : Settings
         ``latents``: a number of functions that a mixing combines, "separate" for a covariance per
         function, or None. Of a likelihood of several functions per output a number mixes the
         first; the others are separate.

@@ -66,7 +66,7 @@ def solver_for(
     likelihood : Likelihood; kind : class of the posterior
     rows, inducing : int
         "auto" depends on them: see ``fastsvgp.runtime.thresholds``.
-    latents : of ``Parts``
+    latents : of ``Settings``
     batch_size : int
         Without a closed form, "auto" is "lbfgs" only if a batch has all rows.
     minibatches : bool

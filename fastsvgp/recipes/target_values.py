@@ -1,4 +1,4 @@
-"""Targets in the units of the function, in those of predictions, and grades as classes."""
+"""Targets in the units of the function, in those of predictions, as logarithms and as grades."""
 
 import numpy as np
 
@@ -10,12 +10,14 @@ from ..likelihoods import (
     Censored,
     Exponential,
     Gamma,
+    Gaussian,
     KnownNoise,
     Switched,
 )
 from ..records import Marginals
 
 POSITIVE = Gamma, Exponential
+SHOWN = 5  # rows that a message names
 
 
 def standardised(likelihood):
@@ -76,3 +78,35 @@ def grade_probabilities(model, X, jitter=None):
         f = Marginals(*predict_f(model, X, jitter=jitter))
         below = [model.likelihood.predict_cdf(np.full(len(X), float(k)), f) for k in grades]
     return np.diff(np.stack(below, axis=1), axis=1)
+
+
+def checked_target(target):
+    """Return the setting ``target``, None or "log"; ``ValueError`` for anything else."""
+    if target is not None and not (isinstance(target, str) and target == "log"):
+        raise ValueError(
+            f"`target` must be None, or 'log' for a model of log y; got {target!r:.60}"
+        )
+    return target
+
+
+def check_log_target(likelihood, y, weights=None):
+    """Refuse targets without a logarithm, by their rows, and noise under which E y is infinite.
+
+    Rows of weight 0 do not count.
+    """
+    if not isinstance(likelihood, Gaussian):
+        raise ValueError(
+            "`target='log'` is for the likelihood 'gaussian', under which y has a mean in closed"
+            f" form; got {type(likelihood).__name__}: leave one of them out"
+        )
+    bad = ~(np.asarray(y) > 0).reshape(len(y), -1).all(axis=1)
+    if weights is not None:
+        bad &= np.asarray(weights) > 0
+    rows = np.flatnonzero(bad)
+    if len(rows):
+        listed = ", ".join(map(str, rows[:SHOWN]))
+        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        raise ValueError(
+            f"`y` must be positive for target='log', but is {np.min(y[rows[0]]):g} in row {rows[0]}"
+            f" (rows {listed}{more}); leave these rows out, or target='log'"
+        )

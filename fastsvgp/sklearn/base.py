@@ -31,7 +31,7 @@ from .columns import explained, refuse_dates, refuse_other_shapes
 from .kernels import fixed_fields, from_kernel
 from .model_search import warn_outside
 from .sampling import draw
-from .training import Stopping, scattered, train, warn_if_poor
+from .training import scattered, train, warn_if_poor
 
 P = ParamSpec("P")
 MEANT = {  # names in other packages, and the setting
@@ -62,21 +62,26 @@ SETTINGS_OF_TRAINING = (
 
 
 def names_settings(init: Callable[P, None]) -> Callable[P, None]:
-    """Decorator: the ``__init__`` of an estimator that names an unknown setting.
+    """Decorator: the ``__init__`` of an estimator keeps its settings, and names an unknown one.
 
-    ``inspect.signature`` shows the settings of ``init``, from which scikit-learn reads them.
+    The body of ``init`` is empty. ``inspect.signature`` shows its settings, from which scikit-learn
+    reads them.
     """
-    known = inspect.signature(init).parameters
+    signature = inspect.signature(init)
+    known = list(signature.parameters)[1:]
 
     @functools.wraps(init)
     def __init__(*args: P.args, **settings: P.kwargs) -> None:
         try:
-            init(*args, **settings)
+            init(*args, **settings)  # for its errors
         except TypeError:
             unknown = [name for name in settings if name not in known]
             if not unknown:
                 raise
-            raise _no_setting(type(args[0]).__name__, unknown[0], list(known)[1:]) from None
+            raise _no_setting(type(args[0]).__name__, unknown[0], known) from None
+        given = signature.bind(*args, **settings)
+        given.apply_defaults()
+        vars(args[0]).update((name, given.arguments[name]) for name in known)
 
     return __init__
 
@@ -177,7 +182,8 @@ class SVGPEstimator(BaseEstimator):
         Xs, ys = self._units(start.scale, X, y)
         if self.early_stopping:
             held_out = *self._units(start.scale, *held_out), weights_held
-        stopping, best = Stopping(held_out, self.n_iter_no_change, float(self.tol)), None
+        best, stopping = None, {"held": held_out, "patience": self.n_iter_no_change}
+        stopping["tolerance"] = float(self.tol)
         first, fixed = start.model, start.fit.get("fixed", ())
         for run, seed in enumerate(seeds[1:]):
             if run:

@@ -95,31 +95,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         warm_start=False,
         random_state=None,
         verbose=0,
-    ):
-        self.covariance = covariance
-        self.time_budget = time_budget
-        self.extrapolate = extrapolate
-        self.likelihood = likelihood
-        self.n_inducing = n_inducing
-        self.inducing = inducing
-        self.posterior = posterior
-        self.mean = mean
-        self.ard = ard
-        self.solver = solver
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.natural_step_size = natural_step_size
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.normalize_X = normalize_X
-        self.jitter = jitter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+    ): ...
 
     _recipe = staticmethod(recipes.classification)
 

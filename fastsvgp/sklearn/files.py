@@ -9,9 +9,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import check
 from ..errors import DataFileError
-from ..latents.model import MultiGP, check_functions, checked
-from ..recipes import LogScale, classes_of
-from ..recipes.scaling import ClassScale, ColumnScale, Monotone, Scale
+from ..recipes.fitted import (
+    array_from_json,
+    array_to_json,
+    check_scale,
+    scale_from_json,
+    scale_to_json,
+    sizes_of,
+)
+from ..recipes.scaling import ClassScale
 from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
 from ..records.persistence import (
@@ -26,7 +32,7 @@ from .model_search import inducing_of
 from .regressor import SVGPRegressor
 
 ESTIMATORS = {kind.__name__: kind for kind in (SVGPRegressor, SVGPClassifier)}
-EXTRA, FORMAT = "estimator", 5  # key and format of the description
+EXTRA, FORMAT = "estimator", 6  # key and format of the description
 NUMBERS = "jitter_", "lower_bound_", "n_iter_", "n_features_in_"
 
 
@@ -67,7 +73,6 @@ def save(path, estimator):
             f" {type(estimator).__name__}"
         )
     check_is_fitted(estimator)
-    maps = estimator.scale_.x_map
     about = {
         "format": FORMAT,
         "class": type(estimator).__name__,
@@ -75,13 +80,7 @@ def save(path, estimator):
             name: _plain(f"`{name}`", value)
             for name, value in estimator.get_params(deep=False).items()
         },
-        "log_target": isinstance(estimator.scale_, LogScale),
-        "scale": {
-            name: _plain(f"the scale's {name}", value)
-            for name, value in vars(estimator.scale_).items()
-            if name != "x_map"
-        },
-        "x_map": maps and [column and column.to_json() for column in maps],
+        "scale": scale_to_json(estimator.scale_),
         "lower_bounds_": estimator.lower_bounds_.tolist(),
         "feature_names_in_": getattr(estimator, "feature_names_in_", np.array([])).tolist(),
         "y_shape": list(getattr(estimator, "_y_shape", ())),
@@ -146,14 +145,10 @@ def load(path):
 def _estimator(model, about):
     """Build an estimator from untrusted JSON; errors are raised here, not in a prediction."""
     kind = ESTIMATORS[about["class"]]
-    D, outputs = _sizes(model)
+    D, outputs = sizes_of(model, about["n_features_in_"])
     settings = {name: _rebuilt(value) for name, value in about["settings"].items()}
     estimator = kind(**settings)
-    scale = {name: _rebuilt(value) for name, value in about["scale"].items()}
-    maps = about["x_map"]
-    scale["x_map"] = maps and tuple(column and Monotone.from_json(column) for column in maps)
-    of_scale = LogScale if about["log_target"] else _kind_of_scale(kind, model)
-    estimator.model_, estimator.scale_ = model, of_scale(**scale)
+    estimator.model_, estimator.scale_ = model, scale_from_json(about["scale"])
     estimator.lower_bounds_ = np.array(about["lower_bounds_"], np.float64)
     estimator.inducing_ = inducing_of(model, estimator.scale_)
     estimator.plan_, estimator.story_ = about["plan_"], tuple(about["story_"])
@@ -167,61 +162,24 @@ def _estimator(model, about):
     return estimator
 
 
-def _kind_of_scale(estimator, model):
-    if estimator is SVGPClassifier:
-        return ClassScale
-    return Scale if check.num_columns(model.likelihood) == 1 else ColumnScale
-
-
-def _sizes(model):
-    """Check a model; return its number of inputs and the axes () or (P,) of its targets."""
-    if isinstance(model, MultiGP):
-        checked(model)
-        D, J = check_functions(model)
-        return D, check.outputs_of(model.likelihood, (J,) if J > 1 else ())
-    check.svgp(model)
-    sizes, D = check.inducing(model, model.posterior.num_sets)
-    return D, check.outputs_of(model.likelihood, model.posterior.check_size(*sizes))
-
-
 def _check(estimator, columns, outputs):
-    """Check that the parts of an estimator are consistent.
+    """Check that the parts of an estimator fit together.
 
     ``columns`` and ``outputs`` are the sizes of its model.
     """
-    scale, D = estimator.scale_, (estimator.n_features_in_,)
-    if not D == scale.x_mean.shape == scale.x_scale.shape == (columns,):
+    if estimator.n_features_in_ != columns:
         raise ValueError("model, scaling and number of features are inconsistent")
-    numbers = [
-        np.asarray(value, np.float64)
-        for value in (scale.x_mean, scale.x_scale, scale.y_mean, scale.y_scale)
-    ]
-    if not all(np.isfinite(value).all() for value in numbers) or not all(
-        (numbers[i] > 0).all() for i in (1, 3)
-    ):
-        raise ValueError("the scaling must hold finite numbers, with positive scales")
-    squared = getattr(scale, "squared", ())
-    if not set(squared) <= set(range(1, check.num_columns(estimator.model_.likelihood))):
-        raise ValueError("the scaling has columns that the likelihood does not read")
-    if scale.x_map is not None and len(scale.x_map) != D[0]:
-        raise ValueError("the scaling has maps for another number of inputs")
+    check_scale(estimator.scale_, estimator.model_, columns, outputs)
     check.jitter_amount(estimator.jitter_, stacked(estimator.model_.inducing).dtype)
     for name in NUMBERS[1:3]:
         check.scalar(name, getattr(estimator, name))
-    likelihood = estimator.model_.likelihood
-    if isinstance(estimator, SVGPClassifier):
-        if len(scale.classes) != classes_of(likelihood):
-            raise ValueError(f"{len(scale.classes)} classes do not match the likelihood")
-        if not np.array_equal(np.unique(scale.classes), scale.classes):
-            raise ValueError("the classes are not sorted, or not distinct")
-    elif likelihood.num_latent is not None:
+    classes = isinstance(estimator, SVGPClassifier)
+    if classes != isinstance(estimator.scale_, ClassScale):
+        raise ValueError("an estimator of classes has classes in its scaling, and no other has")
+    if not classes and estimator.model_.likelihood.num_latent is not None:
         raise ValueError("a regressor cannot have a classification likelihood")
-    else:
-        right = outputs == estimator._y_shape or not outputs and estimator._y_shape == (1,)
-        if not right or not all(
-            np.shape(value) in ((), outputs) for value in (scale.y_mean, scale.y_scale)
-        ):
-            raise ValueError("model, scaling and number of targets are inconsistent")
+    if not classes and estimator._y_shape != outputs and (outputs or estimator._y_shape != (1,)):
+        raise ValueError("model, scaling and number of targets are inconsistent")
 
 
 # --- settings as JSON -----------------------------------------------------------------------------
@@ -234,7 +192,7 @@ def _plain(name, value):
             isinstance(item, str | bool | int | float) for item in value.ravel()
         ):
             raise TypeError(f"save: {name} holds objects that are neither numbers nor text")
-        return {"array": value.tolist(), "dtype": value.dtype.str}
+        return array_to_json(value)
     if is_record(value):
         arrays = {
             path: _plain(name, np.asarray(leaf))
@@ -263,11 +221,7 @@ def _rebuilt(plain):
     if not isinstance(plain, dict):
         return plain
     if "array" in plain:
-        dtype = np.dtype(plain["dtype"])
-        if dtype.kind not in "fiubUO":
-            raise ValueError(f"an array of dtype {dtype}")
-        # the width of text comes from its content, not from the file
-        return np.array(plain["array"], "U" if dtype.kind == "U" else dtype)
+        return array_from_json(plain)
     if "record" in plain:
         return from_header(
             plain["record"], {path: _rebuilt(array) for path, array in plain["arrays"].items()}

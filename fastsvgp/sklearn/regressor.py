@@ -200,34 +200,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         warm_start=False,
         random_state=None,
         verbose=0,
-    ):
-        self.covariance = covariance
-        self.time_budget = time_budget
-        self.extrapolate = extrapolate
-        self.likelihood = likelihood
-        self.target = target
-        self.n_latents = n_latents
-        self.n_inducing = n_inducing
-        self.inducing = inducing
-        self.posterior = posterior
-        self.mean = mean
-        self.ard = ard
-        self.solver = solver
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.natural_step_size = natural_step_size
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.normalize_X = normalize_X
-        self.normalize_y = normalize_y
-        self.jitter = jitter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+    ): ...
 
     _settings_of_start = (*SVGPEstimator._settings_of_start, "normalize_y", "target")
     _shapes_of_y = "(N,), or (N, P) for P targets"

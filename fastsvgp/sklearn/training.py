@@ -34,15 +34,6 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Stopping:
-    """Early stopping: held-out rows or None, patience in iterations, and tolerance."""
-
-    held_out: Any
-    patience: int
-    tolerance: float
-
-
-@dataclass(frozen=True)
 class Trained:
     """Result of training: an SVGP, its jitter, its bound on all training rows, and all bounds.
 
@@ -65,19 +56,10 @@ class Trained:
 def train(start, X, y, weights, kind, stopping, show):
     """Train from a ``recipes.Start`` on standardised X, y, and weights or None.
 
-    ``kind`` is the class of the final posterior. ``show(step, value, info)`` is called after each
-    step.
+    ``kind`` is the class of the final posterior. ``stopping`` are arguments of ``routine.train``.
+    ``show(step, value, info)`` is called after each step.
     """
-    model, info, best = routine.train(
-        start.model,
-        X,
-        y,
-        start.fit,
-        show,
-        patience=stopping.patience,
-        tolerance=stopping.tolerance,
-        held=stopping.held_out,
-    )
+    model, info, best = routine.train(start.model, X, y, start.fit, show, **stopping)
     model, jitter = recipes.finished(model, X, y, start.fit.get("jitter"), kind, weights)
     bound = elbo(model, X, y, jitter=jitter, weights=weights)
     batch = start.fit.get("batch_size")

@@ -5,8 +5,8 @@ import sys
 import numba
 import pytest
 
-from fastsvgp.cli import compiling as module
-from fastsvgp.cli.compiling import FEW, Compiling, compiling
+from fastsvgp.cli import progress as module
+from fastsvgp.cli.progress import FEW, Compiling, compiling
 from fastsvgp.kernels.cpu.common import compiled
 
 

@@ -37,7 +37,7 @@ def test_demo(here, unplotted, capsys):
             "model.npz",
             "report.html",
         ]
-    for name, title in (("diabetes", "diabetes progression"), ("digits", "handwritten digits")):
+    for name, title in (("diabetes", "diabetes.csv"), ("digits", "digits.csv")):
         page = page_of(f"fastsvgp-demo/{name}")
         assert f"fastsvgp fit of {title}" in page.texts
         assert "fastsvgp demo --steps 3 --quiet" in page.texts

@@ -13,9 +13,9 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.data.columns import Column, Encoding
-from fastsvgp.cli.data.task import Standardisation
 from fastsvgp.cli.fitted import Fitted
 from fastsvgp.errors import DataFileError
+from fastsvgp.recipes.scaling import Scale
 
 
 def a_fit(rng, likelihood, name, classes=None, dtype=float):
@@ -32,9 +32,7 @@ def a_fit(rng, likelihood, name, classes=None, dtype=float):
         likelihood,
     )
     real = name in ("gaussian", "student-t", "laplace")
-    scale = Standardisation(
-        np.array([5.0, -2.0]), np.array([3.0, 0.5]), *((300.0, 40.0) if real else ())
-    )
+    scale = Scale(np.array([5.0, -2.0]), np.array([3.0, 0.5]), *((300.0, 40.0) if real else ()))
     columns = {"named": True, "width": 3, "inputs": [0, 1], "target": 2}
     return Fitted(model, name, classes, ["a", "b"], "y", columns, scale, jitter=1e-6)
 
@@ -253,6 +251,14 @@ def test_no_crafted_array_ends_in_a_traceback(here, capsys, rng, name):
             )
 
 
+def numbers(*values):
+    return {"array": list(map(float, values)), "dtype": "<f8"}
+
+
+SCALE = {"x_mean": numbers(0, 0), "x_scale": numbers(1, 1), "x_map": None, "kind": "Scale"}
+SCALE |= {"y_mean": 0.0, "y_scale": 1.0}
+
+
 @pytest.mark.parametrize(
     "field, value, said",
     [
@@ -262,17 +268,17 @@ def test_no_crafted_array_ends_in_a_traceback(here, capsys, rng, name):
         ("classes", ["a", "b"], "classes"),
         ("input_names", ["a"], "for 2 inputs"),
         ("jitter", -1.0, "jitter"),
-        ("jitter", "small", "jitter is 'small', not a finite number"),
-        ("standardisation", [1, 2], "no standardisation"),
+        ("jitter", "small", "`jitter` must be a number"),
+        ("scale", [1, 2], "no scaling"),
+        ("scale", SCALE | {"x_scale": numbers(1, 0)}, "`x_scale` of the scaling"),
+        ("scale", SCALE | {"x_mean": numbers(0)}, "the scaling is not one of 2 inputs"),
+        ("scale", SCALE | {"y_scale": float("inf")}, "`y_scale` of the scaling"),
+        ("scale", {name: SCALE[name] for name in SCALE if name != "y_scale"}, "'y_scale' is"),
+        ("scale", SCALE | {"kind": "Units"}, "'Units' is missing"),
         (
-            "standardisation",
-            {"x_mean": [0, 0], "x_scale": [1, 0], "y_mean": 0, "y_scale": 1},
-            "x_scale of the standardisation",
-        ),
-        (
-            "standardisation",
-            {"x_mean": [0, 0], "x_scale": [1, 1], "x_map": None, "y_mean": 0},
-            "'y_scale' is missing",
+            "scale",
+            SCALE | {"x_map": [{"knots": [0, 1], "values": [1, 0]}, None]},
+            "`x_map` of the scaling does not increase",
         ),
         ("likelihood", "gaussian", "likelihood 'gaussian' of a StudentT model"),
         ("target_name", 3, "target_name 3"),
@@ -289,12 +295,12 @@ def test_what_is_wrong_with_a_description_is_said(here, student_t, field, value,
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("number", [7, 9, "8", None])
+@pytest.mark.parametrize("number", [8, 10, "9", None])
 def test_a_file_of_another_format_says_so(here, student_t, number):
     student_t.save("model.npz")
     model, extra = fs.records.load_with_extra("model.npz")
     fs.save("other.npz", model, command_line=extra["command_line"] | {"format": number})
-    said = f"other.npz has format {number!r} of `fastsvgp fit`, but this version reads 8; load it"
+    said = f"other.npz has format {number!r} of `fastsvgp fit`, but this version reads 9; load it"
     with pytest.raises(DataFileError, match=said):
         fs.load_fitted("other.npz")
 

@@ -14,9 +14,9 @@ from support.cli_runs import FEW_STEPS as FEW, fit, stop_at, write_table
 import fastsvgp as fs
 from fastsvgp import files
 from fastsvgp.cli import main
-from fastsvgp.cli.data.task import Standardisation
 from fastsvgp.cli.progress import Progress
 from fastsvgp.cli.report.outputs import LOCK, default_folder
+from fastsvgp.recipes.scaling import Scale
 
 pytestmark = pytest.mark.usefixtures("unplotted")
 
@@ -202,7 +202,7 @@ def test_resume_goes_on_with_the_same_data_only(interrupted, capsys):
         "--test-mask", "mask.csv:m"
     )
     write_table("d.csv", 2 * interrupted)
-    assert "other means or scales of the training rows" in refused()
+    assert "the training rows differ" in refused()
     swapped = interrupted.copy()
     trained = np.flatnonzero(
         ~np.isin(np.arange(40), np.random.default_rng([0, 40]).permutation(40)[:4])
@@ -217,7 +217,7 @@ def test_resume_goes_on_with_the_same_data_only(interrupted, capsys):
 @pytest.mark.parametrize(
     "given, said",
     [
-        (["--covariance", "rbf"], "covariance Matern32 then, RBF now"),
+        (["--covariance", "rbf"], "covariance matern32 then, rbf now"),
         (["--learning-rate", "0.02"], "`optimiser.step_size` 0.01 then, 0.02 now"),
         (["--jitter", "1e-5"], "`jitter` 1e-06 then, 1e-05 now"),
         (["--e-steps", "2"], "e_steps 1 then, 2 now"),
@@ -247,7 +247,7 @@ def test_another_mask_of_the_same_name_is_other_data(table, capsys, monkeypatch)
 
 
 def test_a_machine_that_rounds_means_otherwise_goes_on_bitwise(interrupted, capsys, monkeypatch):
-    plain = Standardisation.of
+    plain = Scale.of
 
     def rounded(*args, **named):
         scale = plain(*args, **named)
@@ -255,7 +255,7 @@ def test_a_machine_that_rounds_means_otherwise_goes_on_bitwise(interrupted, caps
         return scale
 
     fit(capsys, "d.csv", "--out", "whole")
-    monkeypatch.setattr(Standardisation, "of", rounded)
+    monkeypatch.setattr(Scale, "of", rounded)
     fit(capsys, "d.csv", "--out", "out", "--resume")
     assert predictions(capsys, "out") == predictions(capsys, "whole")
 

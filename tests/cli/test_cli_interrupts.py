@@ -41,11 +41,17 @@ def test_resume_ends_where_an_uninterrupted_run_ends(wave, unplotted, capsys, me
         main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--covariance", "rbf"])
         == 2
     )
-    assert "--resume" in (err := capsys.readouterr().err) and "Matern32 then, RBF now" in err
+    assert (
+        "--resume" in (err := capsys.readouterr().err)
+        and "covariance matern32 then, rbf now" in err
+    )
     assert (
         main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--method", other]) == 2
     )
-    assert "--resume" in (err := capsys.readouterr().err) and "posterior" in err and "then" in err
+    assert (
+        "--resume" in (err := capsys.readouterr().err)
+        and f"method {method} then, {other} now" in err
+    )
     run(capsys, "fit", wave, *few, "--quiet", "--out", "parts", "--resume")
     assert not os.path.exists("parts/checkpoint.npz")
     for name in ("whole", "parts"):

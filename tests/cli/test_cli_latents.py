@@ -166,7 +166,7 @@ def test_an_interrupted_training_goes_on(mixed, rng, unplotted, capsys, monkeypa
     other = [*argv, "--out", "parts", "--resume"]
     other[other.index("2")] = "3"
     assert main(other) == 2
-    assert "mixing [(3, 2)] then, [(3, 3)] now" in capsys.readouterr().err
+    assert "latents 2 then, 3 now" in capsys.readouterr().err
     assert main([*argv, "--out", "parts", "--resume"]) == 0
     for one, another in zip(
         *(fs.records.leaves(fs.load_fitted(name).model) for name in ("whole", "parts")), strict=True
@@ -242,8 +242,8 @@ def test_damaged_descriptions_of_several_targets(mixed, unplotted, capsys):
         ('"target": [3, 1, 4]', '"target": [3, 1, 9]'),
         ('"target": [3, 1, 4]', '"target": 3'),
         ('"target": [3, 1, 4]', '"target": [3, 1]'),
-        ('"y_scale": [', '"y_scale": [1.0, '),
-        ('"y_mean": [', '"y_mean": [null, '),
+        ('"y_scale": {"array": [', '"y_scale": {"array": [1.0, '),
+        ('"y_mean": {"array": [', '"y_mean": {"array": [null, '),
     ):
         assert old in text
         content["__fastsvgp__"] = np.array(text.replace(old, new))

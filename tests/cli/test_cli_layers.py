@@ -125,10 +125,10 @@ def test_resume_ends_where_an_uninterrupted_run_ends(unplotted, capsys):
         assert main([*few, "--out", "half"]) == 130
     capsys.readouterr()
     for other, said in (
-        (["--layers", "3"], "(8, 2), then (8, 2) then, (8, 2), then (8, 2), then (8, 2) now"),
-        (["--width", "1"], "(8, 2), then (8, 2) then, (8, 2), then (8, 1) now"),
-        (["--method", "lsvgp"], "posterior Whitened then, LikelihoodForm now"),
-        (["--layers", "1"], "method DeepGP then, SVGP now"),
+        (["--layers", "3"], "layers 2 then, 3 now"),
+        (["--width", "1"], "width 2 then, 1 now"),
+        (["--method", "lsvgp"], "method svgp then, lsvgp now"),
+        (["--layers", "1"], "layers 2 then, None now"),
     ):
         assert main([*few, "--out", "half", "--resume", *other]) == 2
         assert said in capsys.readouterr().err

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fastsvgp.cli.data.task import Standardisation
-from fastsvgp.cli.report import metrics, numbers, plots
+from fastsvgp.cli.report import metrics, plots
+from fastsvgp.recipes.scaling import Scale
 
 
 def test_regression_in_both_scales(rng):
     y = rng.normal(7, 3, 65)
-    scale = Standardisation.of(np.ones((65, 1)), y, scale_target=True)
+    scale = Scale.of(np.ones((65, 1)), y, scale_target=True)
     mean, sd = y + rng.normal(0, 1, 65), 1.2
     standard = (
-        scale.target(y),
-        scale.target(mean),
-        stats.norm.logpdf(scale.target(y), scale.target(mean), sd / scale.y_scale),
+        scale.y(y),
+        scale.y(mean),
+        stats.norm.logpdf(scale.y(y), scale.y(mean), sd / scale.y_scale),
     )
     result = metrics.regression(*standard, scale)
     original = result["original_scale"]["model"]
@@ -34,33 +34,23 @@ def test_regression_in_both_scales(rng):
 def test_the_trivial_predictor_of_numbers_in_a_range(rng):
     y = rng.beta(2, 3, 65)
     m, sd = y.mean(), y.std()
-    found = numbers.in_range("positive", y, y, np.zeros(65), (m, sd))["trivial"]
-    expected = stats.gamma.logpdf(y, (m / sd) ** 2, scale=sd**2 / m)
-    assert (found["nlpd"], found["rmse"]) == pytest.approx((-expected.mean(), sd), rel=1e-12)
+    found = metrics.without_inputs("gamma", y, None, (m, sd))
+    np.testing.assert_allclose(found, stats.gamma.logpdf(y, (m / sd) ** 2, scale=sd**2 / m))
     worth = m * (1 - m) / sd**2 - 1
-    found = numbers.in_range("proportions", y, y, np.zeros(65), (m, sd))["trivial"]
-    expected = stats.beta.logpdf(y, m * worth, (1 - m) * worth)
-    assert found["nlpd"] == pytest.approx(-expected.mean(), rel=1e-12)
+    found = metrics.without_inputs("beta", y, None, (m, sd))
+    np.testing.assert_allclose(found, stats.beta.logpdf(y, m * worth, (1 - m) * worth))
 
 
-def test_the_trivial_predictor_of_counts_per_unit(rng):
+def test_the_trivial_predictor_of_counts(rng):
     n = rng.integers(1, 30, 65)
     y = rng.binomial(n, 0.3)
-    np.testing.assert_allclose(
-        numbers.counts_without_inputs("binomial", y, n, 0.3), stats.binom.logpmf(y, n, 0.3)
-    )
-    np.testing.assert_allclose(
-        numbers.counts_without_inputs("poisson", y, n, 0.3), stats.poisson.logpmf(y, 0.3 * n)
-    )
-
-
-def test_counts(rng):
-    y = rng.poisson(3, 65).astype(float)
-    result = metrics.counts(y, y, np.zeros(65), 3.0)
-    assert result["trivial"]["nlpd"] == pytest.approx(
-        -stats.poisson.logpmf(y, 3.0).mean(), rel=1e-12
-    )
-    assert result["model"] == {"rmse": 0.0, "nlpd": 0.0}
+    for likelihood, second, expected in (
+        ("binomial", n, stats.binom.logpmf(y, n, 0.3)),
+        ("poisson", n, stats.poisson.logpmf(y, 0.3 * n)),
+        ("poisson", None, stats.poisson.logpmf(y, 0.3)),
+    ):
+        found = metrics.without_inputs(likelihood, y, second, (0.3, None))
+        np.testing.assert_allclose(found, expected)
 
 
 def test_classification():

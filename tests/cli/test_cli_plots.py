@@ -6,9 +6,10 @@ from scipy import stats
 
 import fastsvgp as fs
 from fastsvgp.cli import report
-from fastsvgp.cli.data.task import Standardisation, Task
+from fastsvgp.cli.data.task import Task
 from fastsvgp.cli.fitted import Fitted
 from fastsvgp.cli.report import metrics, plots
+from fastsvgp.recipes.scaling import Scale
 
 pytest.importorskip("matplotlib")
 TITLE = "SVGP, RBF on waves.csv"
@@ -22,9 +23,7 @@ def a_fit_of_nothing_but_noise(likelihood, name, inputs=2):
         fs.Whitened(np.zeros(1), np.eye(1)),
         likelihood,
     )
-    scale = Standardisation(
-        np.zeros(inputs), np.ones(inputs), *((300.0, 40.0) if name != "poisson" else ())
-    )
+    scale = Scale(np.zeros(inputs), np.ones(inputs), *((300.0, 40.0) if name != "poisson" else ()))
     return Fitted(model, name, None, ["a", "b"][:inputs], "height", {}, scale, jitter=1e-6)
 
 

@@ -10,7 +10,7 @@ from support.cli_runs import results, run
 import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.report import metrics
-from fastsvgp.recipes.model_search import stages
+from fastsvgp.recipes.model_search.regression import Regression
 
 pytestmark = pytest.mark.usefixtures("here", "unplotted")
 
@@ -44,16 +44,16 @@ def test_a_search_from_file_to_predictions(table, capsys):
 def test_a_map_of_inputs_is_in_the_file_and_checked(table, capsys):
     run(capsys, "fit", "data.csv", "--seconds", "1", "--out", "out", "--quiet")
     fitted = fs.load_fitted("out")
-    fitted.scale = type(fitted.scale).from_json(fitted.scale.ranked(table[:, :2]).to_json())
+    fitted.scale = fitted.scale.ranked(table[:, :2])
     fitted.save("ranks.npz")
     X = table[:20, :2]
     np.testing.assert_array_equal(
         fs.load_fitted("ranks.npz").predict(X).mean, fitted.predict(X).mean
     )
     for damaged in ([], [None], [None, {"knots": [0.0, 1.0], "values": [1.0, 0.0]}], 3):
-        wrong = fitted.scale.to_json() | {"x_map": damaged}
-        fitted.scale.to_json = lambda wrong=wrong: wrong
-        fitted.save("damaged.npz")
+        model, extra = fs.records.load_with_extra("ranks.npz")
+        extra["command_line"]["scale"]["x_map"] = damaged
+        fs.save("damaged.npz", model, **extra)
         with pytest.raises(fs.DataFileError, match="does not match this version"):
             fs.load_fitted("damaged.npz")
 
@@ -95,7 +95,7 @@ def test_a_method_and_a_time_are_one_too_many(table, capsys):
 
 
 def test_ctrl_c_keeps_best_look_and_resume_goes_on_after_it(table, capsys, monkeypatch):
-    look_at, seen = stages.look_at, []
+    look_at, seen = Regression._look_at, []
 
     def interrupted(*args):
         seen.append(args)
@@ -103,14 +103,14 @@ def test_ctrl_c_keeps_best_look_and_resume_goes_on_after_it(table, capsys, monke
             raise KeyboardInterrupt
         return look_at(*args)
 
-    monkeypatch.setattr(stages, "look_at", interrupted)
+    monkeypatch.setattr(Regression, "_look_at", interrupted)
     assert main(["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet"]) == 130
     assert "--resume goes on after the last candidate" in capsys.readouterr().err
     fs.load_fitted("out")
     plan, before = json.load(open("out/plan.json")), results("out")
     assert len(fs.load("out/search.npz").stages) == len(before["looks"]) == 2
     looked = []
-    monkeypatch.setattr(stages, "look_at", lambda *args: looked.append(args) or look_at(*args))
+    monkeypatch.setattr(Regression, "_look_at", lambda *args: looked.append(args) or look_at(*args))
     assert main(["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet", "--resume"]) == 0
     then = results("out")
     assert then["looks"][:2] == before["looks"] and len(looked) == len(then["looks"]) - 2
@@ -123,7 +123,7 @@ def test_ctrl_c_keeps_best_look_and_resume_goes_on_after_it(table, capsys, monke
 
 
 def test_resume_refuses_the_search_of_another_table(table, capsys, monkeypatch):
-    look_at, seen = stages.look_at, []
+    look_at, seen = Regression._look_at, []
 
     def interrupted(*args):
         seen.append(args)
@@ -131,7 +131,7 @@ def test_resume_refuses_the_search_of_another_table(table, capsys, monkeypatch):
             raise KeyboardInterrupt
         return look_at(*args)
 
-    monkeypatch.setattr(stages, "look_at", interrupted)
+    monkeypatch.setattr(Regression, "_look_at", interrupted)
     command = ["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet"]
     assert main(command) == 130
     table[5, 0] += 1.0

@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import dataclasses
 import pathlib
 import threading
 
@@ -37,8 +36,10 @@ def test_no_file_writes_to_the_arguments(path):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             assert getattr(node.value, "id", "") not in ("args", "settings"), node.lineno
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("setattr", "vars"):
-            where = path.relative_to(CLI).as_posix(), ast.unparse(node)
-            assert where == ("mpi.py", "vars(args)")  # to make modified arguments
+            # to make modified arguments
+            where = path.relative_to(CLI).as_posix()
+            assert where in ("mpi.py", "model_search.py", "settings/resolve.py")
+            assert ast.unparse(node) == "vars(args)"
 
 
 @pytest.mark.parametrize(
@@ -81,8 +82,6 @@ def test_what_is_left_open_the_data_decide(rng, given, found):
     settings = resolve(args, task(rng))
     assert {name: getattr(settings, name) for name in found} == found
     assert vars(args) == before
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        settings.inducing = 3
 
 
 def test_refusals_come_before_anything_is_made(rng):

@@ -104,12 +104,16 @@ def numbers(*values):
     return {"array": values, "dtype": "<f8"}
 
 
+SCALE = {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 1.0), "x_map": None}
+SCALE |= {"y_mean": 0.0, "y_scale": 1.0, "kind": "Scale"}
+
+
 @pytest.mark.parametrize(
     "changes, what",
     [
         (
-            {"format": 4},
-            "has estimator format 4, but this version of fastsvgp reads 5; load it with the",
+            {"format": 5},
+            "has estimator format 5, but this version of fastsvgp reads 6; load it with the",
         ),
         ({"class": "SVC"}, "damaged.*SVC"),
         ({"settings": {"kernel": 1}}, "damaged.*kernel"),
@@ -117,8 +121,8 @@ def numbers(*values):
         ({"n_features_in_": 3}, "number of features are inconsistent"),
         ({"class": "SVGPClassifier"}, "damaged"),
         (
-            {"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 0.0)}},
-            "with positive scales",
+            {"scale": SCALE | {"x_scale": numbers(1.0, 0.0)}},
+            "`x_scale` of the scaling must hold numbers above 0",
         ),
         ({"settings": {"covariance": {"kernel": "sqrt", "settings": {}}}}, "damaged"),
         ({"settings": {"inducing": {"array": [1.0], "dtype": "<V99999999"}}}, "damaged"),
@@ -126,14 +130,12 @@ def numbers(*values):
         ({"n_iter_": []}, "damaged.*`n_iter_` must be a number"),
         ({"y_shape": [3]}, "number of targets are inconsistent"),
         (
-            {
-                "scale": {
-                    "x_mean": numbers(0.0, 0.0),
-                    "x_scale": numbers(1.0, 1.0),
-                    "y_mean": numbers(0.0, 1.0),
-                }
-            },
+            {"scale": SCALE | {"y_mean": numbers(0.0, 1.0)}},
             "targets are inconsistent",
+        ),
+        (
+            {"scale": SCALE | {"kind": "ClassScale", "classes": numbers(0.0, 1.0)}},
+            "2 classes|an estimator of classes",
         ),
     ],
 )

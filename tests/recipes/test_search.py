@@ -8,14 +8,13 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.errors import Diverged
 from fastsvgp.recipes.model_search import (
-    networks,
     plain_processes,
     search_models,
-    stages,
 )
+from fastsvgp.recipes.model_search.candidates import Deep
 from fastsvgp.recipes.model_search.plan import Plan
+from fastsvgp.recipes.model_search.regression import Regression
 from fastsvgp.recipes.model_search.rows import Rows
-from fastsvgp.recipes.model_search.stages import Stages
 from fastsvgp.recipes.scaling import Scale
 
 SHORT = {"seconds": 4.0, "by_work": True}
@@ -67,16 +66,9 @@ def test_no_score_is_of_rows_that_its_posterior_has_seen(rng):
     scale = Scale.of(X, y, True)
     y = (y - y.mean()) / y.std()
     held = Rows(X[:60], rng.standard_normal(60))
-    one = Stages(
-        Rows(X[60:], y[60:]),
-        held,
-        held,
-        scale,
-        scale.ranked(X),
-        Plan(4.0, by_work=True),
-        0,
-        lambda line: None,
-    )
+    rows, plan = Rows(X[60:], y[60:]), Plan(4.0, by_work=True)
+    given = scale, scale.ranked(X), plan, 0, lambda line: None
+    one = Regression(None, rows, rows, held, held, *given)
     one.run()
     assert len(one.looks) > 6
     assert min(look.rmse for look in one.looks) > 0.8
@@ -141,7 +133,7 @@ def test_a_candidate_that_fails_loses_and_its_earlier_looks_stay(rng, monkeypatc
     X, y = table(rng)
     search_models._rehearse(None)  # which takes steps too
     takes = []
-    take = networks.Deep.take
+    take = Deep.take
 
     def failing(self, *args):
         takes.append(self.name)
@@ -149,7 +141,7 @@ def test_a_candidate_that_fails_loses_and_its_earlier_looks_stay(rng, monkeypatc
             raise error
         return take(self, *args)
 
-    monkeypatch.setattr(networks.Deep, "take", failing)
+    monkeypatch.setattr(Deep, "take", failing)
     found = fs.search(X, y, rng=0, **SHORT)
     assert any("failed, so it is out" in line for line in found.story)
     assert any(look["candidate"].startswith("network") for look in found.looks)
@@ -163,7 +155,7 @@ def test_where_all_fail_the_last_error_is_raised(rng, monkeypatch):
 
     search_models._rehearse(None)
     for kind in (
-        networks.Deep,
+        Deep,
         plain_processes.Plain,
         plain_processes.Exact,
         plain_processes.Scarce,
@@ -178,7 +170,7 @@ def test_ctrl_c_returns_the_best_look(rng, monkeypatch, at):
     X, y = table(rng)
     search_models._rehearse(None)
     looks = []
-    look_at = stages.look_at
+    look_at = Regression._look_at
 
     def interrupted(*args):
         looks.append(args)
@@ -186,7 +178,7 @@ def test_ctrl_c_returns_the_best_look(rng, monkeypatch, at):
             raise KeyboardInterrupt
         return look_at(*args)
 
-    monkeypatch.setattr(stages, "look_at", interrupted)
+    monkeypatch.setattr(Regression, "_look_at", interrupted)
     if at == 1:
         with pytest.raises(KeyboardInterrupt):
             fs.search(X, y, rng=0, **SHORT)

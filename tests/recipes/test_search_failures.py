@@ -5,11 +5,9 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.errors import Diverged
-from fastsvgp.recipes.model_search import networks, plain_processes, search_models
-from fastsvgp.recipes.model_search.candidates import Hyper
-from fastsvgp.recipes.model_search.classes_and_counts import stages as target_stages
-from fastsvgp.recipes.model_search.classes_and_counts.candidates import Candidate
-from fastsvgp.recipes.model_search.looks import Look
+from fastsvgp.recipes.model_search import classes_and_counts, plain_processes, search_models
+from fastsvgp.recipes.model_search.candidates import Deep
+from fastsvgp.recipes.model_search.classes_and_counts import Candidate
 from fastsvgp.recipes.model_search.plan import RATE, Plan
 from fastsvgp.recipes.model_search.race import FAILURES, Race
 from fastsvgp.recipes.model_search.rows import Rows
@@ -23,7 +21,7 @@ WORK = {"by_work": True, "rng": 1}
 class Scripted:
     """A candidate whose looks have given scores; an error among these is raised in training."""
 
-    share, steps, segments = 1, 5, 6
+    share, steps, segments, model, scale = 1, 5, 6, None, None
 
     def __init__(self, name, *scores):
         self.name, self.seconds, self._scores = name, [], iter(scores)
@@ -47,20 +45,16 @@ class ScriptedRace(Race):
 
     look_seconds = 0.0
 
-    def _look_at(self, candidate):
+    def _score_at(self, candidate):
         self._plan.did(self.look_seconds * RATE, calls=0)
-        return self._look_of(candidate, self._plan.spent, candidate.score, 0.5, (1.0, 1.0))
-
-    @staticmethod
-    def _look_of(candidate, seconds, score, rmse, factors):
-        hyper = Hyper(fs.RBF(1.0, 1.0), 0.1, None)
-        return Look(candidate.name, seconds, 5, score, rmse, tuple(factors), hyper, None)
+        return candidate.score, 0.5, (1.0, 1.0)
 
 
 def race(seconds=40.0, earlier=(), counts=()):
     rows, scale = Rows(np.zeros((1, 1)), np.zeros(1)), Scale(np.zeros(1), np.ones(1))
     plan = Plan(seconds, by_work=True, given=counts)
-    return ScriptedRace(rows, rows, rows, scale, scale, plan, 0, lambda line: None, earlier), plan
+    given = None, *[rows] * 4, scale, scale, plan, 0, lambda line: None
+    return ScriptedRace(*given, earlier), plan
 
 
 @pytest.mark.parametrize(
@@ -150,7 +144,7 @@ def test_if_all_candidates_fail_the_last_error_is_raised(rng, monkeypatch):
     X = rng.standard_normal((260, 2))
     search_models._rehearse(None)
     calls, lines = [], []
-    for kind in (networks.Deep, plain_processes.Plain, plain_processes.Exact):
+    for kind in (Deep, plain_processes.Plain, plain_processes.Exact):
         monkeypatch.setattr(kind, "take", _failing(calls))
     monkeypatch.setattr(plain_processes.Scarce, "take", _failing(calls))
     with pytest.raises(FAILURES) as raised:
@@ -179,7 +173,7 @@ def test_if_cross_validation_fails_the_temperature_is_one(rng, monkeypatch, like
     y = (X[:, 0] > 0).astype(int) + (likelihood == "softmax") * (X[:, 1] > 1)
 
     def found(temperature):
-        monkeypatch.setattr(target_stages, "cross_validated_temperature", temperature)
+        monkeypatch.setattr(classes_and_counts, "cross_validated_temperature", temperature)
         return fs.search(X, y, 0.3, likelihood=likelihood, **WORK)
 
     def failing(*args):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.recipes.model_search import last_posterior, looks, plain_processes, stages
+from fastsvgp.recipes.model_search import collapsed_posterior, plain_processes, regression
 from fastsvgp.recipes.model_search.candidates import Hyper
 from fastsvgp.recipes.model_search.plain_processes import Exact, Plain, plain_on, smooth_on
 from fastsvgp.recipes.model_search.rows import Rows
@@ -39,26 +39,27 @@ class Trained:
         if not self.linear:
             self.covariance = fs.Matern32(variance, np.ones(1))
 
-    def hyper(self):
+    @property
+    def model(self):
         return Hyper(self.covariance, 0.1, None)
 
 
 @pytest.mark.parametrize(
     "above, variance, linear",
     [
-        (stages.HIGHER + 0.1, 1.0, True),
-        (stages.HIGHER - 0.1, 1.0, False),
-        (0.0, 1.1 * stages.LINE, True),
-        (0.0, 0.9 * stages.LINE, False),
+        (regression.HIGHER + 0.1, 1.0, True),
+        (regression.HIGHER - 0.1, 1.0, False),
+        (0.0, 1.1 * regression.LINE, True),
+        (0.0, 0.9 * regression.LINE, False),
     ],
 )
 def test_the_bound_decides_unless_the_smooth_function_is_a_line(
     rng, monkeypatch, above, variance, linear
 ):
-    monkeypatch.setattr(stages, "Exact", Trained)
+    monkeypatch.setattr(regression, "Exact", Trained)
     monkeypatch.setattr(Trained, "bounds", {True: (above, None), False: (0.0, variance)})
     rows = Rows(rng.standard_normal((9, 1)), rng.standard_normal(9))
-    race = stages.Stages(rows, None, None, None, None, None, 0, lambda line: None)
+    race = regression.Regression(None, rows, rows, *[None] * 5, 0, lambda line: None)
     chosen = race._exact_by_bound("exact", (None, rows), 1.0)
     assert chosen.linear == linear
 
@@ -68,10 +69,10 @@ def test_a_sparse_process_of_few_rows_has_a_linear_part(rng, tune, N, linear):
     tune(exact_rows=30)
     rows = Rows(rng.standard_normal((N, 2)), rng.standard_normal(N))
     plain = Plain("", None, rows, rng)
-    assert isinstance(plain.hyper().covariance, fs.covariances.Sum) == linear
+    assert isinstance(plain.model.covariance, fs.covariances.Sum) == linear
     assert plain.lengthscales().shape == (2,)
-    assert isinstance(Exact("", None, rows).hyper().covariance, fs.covariances.Sum)
-    smooth = Exact("", None, rows, smooth_on(rows.X)).hyper().covariance
+    assert isinstance(Exact("", None, rows).model.covariance, fs.covariances.Sum)
+    smooth = Exact("", None, rows, smooth_on(rows.X)).model.covariance
     assert isinstance(smooth, fs.Matern32)
 
 
@@ -82,7 +83,7 @@ def test_a_part_that_vanished_is_not_zero_in_float32(rng, kind):
     tiny, smooth = np.finfo(np.float64).tiny, smooth_on(rows.X)
     covariance = fs.covariances.Sum([fs.Linear(tiny), smooth])
     candidate._sgpr = fs.replace(candidate._sgpr, covariance=covariance)
-    found = candidate.hyper().covariance
+    found = candidate.model.covariance
     assert np.float32(found.parts[0].variance) > 0
     assert found.parts[1].variance == smooth.variance
     np.testing.assert_array_equal(found.matrix(rows.X), covariance.matrix(rows.X))
@@ -91,7 +92,7 @@ def test_a_part_that_vanished_is_not_zero_in_float32(rng, kind):
 def test_a_sum_is_scaled_by_its_parts(rng):
     X = rng.standard_normal((6, 2))
     covariance = plain_processes.plain_on(X)
-    scaled = last_posterior.scaled(covariance, 3.0)
+    scaled = collapsed_posterior.scaled(covariance, 3.0)
     np.testing.assert_allclose(scaled.matrix(X), 3 * covariance.matrix(X), rtol=1e-12)
 
 
@@ -106,10 +107,10 @@ def of_line(rng, M):
 @pytest.mark.parametrize("M", [None, 20])
 def test_jitter_of_a_look_is_not_taken_for_noise(rng, M):
     hyper, rows = of_line(rng, M)
-    collapsed = looks.posterior_of(hyper, rows, 20)
+    collapsed = collapsed_posterior.posterior_of(hyper, rows, 20)
 
     def bound(s, n):
-        sgpr = fs.SGPR(last_posterior.scaled(hyper.covariance, s), collapsed.Z, n)
+        sgpr = fs.SGPR(collapsed_posterior.scaled(hyper.covariance, s), collapsed.Z, n)
         return fs.collapsed_bound(sgpr, rows.X, rows.y)
 
     assert bound(collapsed.s, collapsed.noise) >= bound(1.0, hyper.noise) - 1e-3
@@ -125,7 +126,9 @@ def test_jitter_of_a_look_is_small_beside_variance_and_noise(
     rng, monkeypatch, variance, noise, jitter
 ):
     used = []
-    monkeypatch.setattr(looks, "sums", lambda *given: used.append(given[-1]))
+    monkeypatch.setattr(collapsed_posterior, "sums", lambda *given: used.append(given[-1]))
     X = rng.standard_normal((9, 1))
-    looks.sums_of(Hyper(fs.RBF(variance, np.ones(1)), noise, None), Rows(X, X[:, 0]), 4)
+    collapsed_posterior.sums_of(
+        Hyper(fs.RBF(variance, np.ones(1)), noise, None), Rows(X, X[:, 0]), 4
+    )
     np.testing.assert_allclose(used, [jitter])

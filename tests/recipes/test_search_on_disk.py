@@ -8,13 +8,13 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.inducing import unique_rows
 from fastsvgp.recipes.model_search import (
-    last_posterior,
-    looks,
-    mapped_inputs,
+    collapsed_posterior,
     plain_processes,
+    regression,
+    rows as rows_module,
     search_models,
 )
-from fastsvgp.recipes.model_search.mapped_inputs import MappedInputs
+from fastsvgp.recipes.model_search.rows import MappedInputs
 from fastsvgp.recipes.scaling import ClassScale, Scale
 
 SETTINGS = {"seconds": 1.0, "by_work": True, "rng": 1}
@@ -26,7 +26,7 @@ def brief(monkeypatch, tune):
     tune(race_seconds=0.5, exact_rows=100)
     monkeypatch.setattr(unique_rows, "SORTED", 100)
     monkeypatch.setattr(plain_processes.Plain, "M", 32)
-    for module, name in ((looks, "M"), (last_posterior, "M"), (last_posterior, "MOST")):
+    for module, name in ((collapsed_posterior, "M"), (regression, "M"), (regression, "MOST")):
         monkeypatch.setattr(module, name, 32)
 
 
@@ -59,20 +59,20 @@ def test_mapped_inputs_are_indexed_like_the_array(rng, tmp_path):
 @pytest.mark.parametrize("kind", [Scale, ClassScale])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_scale_of_chunks_is_that_of_the_array(rng, tmp_path, monkeypatch, kind, weighted):
-    monkeypatch.setattr(mapped_inputs, "CHUNK", 60)
+    monkeypatch.setattr(rows_module, "CHUNK", 60)
     X, y = table(rng)
     X[:, 1] += 1e6
     weights = rng.uniform(0.5, 2, 600) if weighted else None
     real = kind is Scale
     expected = kind.of(X, y, real, weights=weights)
-    found = mapped_inputs.scale_of(kind, MappedInputs(mapped(tmp_path, X)), y, real, weights)
+    found = rows_module.scale_of(kind, MappedInputs(mapped(tmp_path, X)), y, real, weights)
     for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
     assert found.x_scale[3] == 1.0 and type(found) is kind
 
 
 def test_bad_rows_on_disk_are_named(rng, tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped_inputs, "CHUNK", 60)
+    monkeypatch.setattr(rows_module, "CHUNK", 60)
     X, y = table(rng)
     X[333, 2] = np.nan
     with pytest.raises(ValueError, match="`X`.* contains nan") as plain:
@@ -97,7 +97,7 @@ def test_bad_rows_on_disk_are_named(rng, tmp_path, monkeypatch):
 def test_search_on_disk_agrees_with_one_in_memory(tmp_path, monkeypatch, likelihood, seconds):
     """Only the rounding of means and scales differs, and what training makes of it."""
     rng = np.random.default_rng(5)  # other data can be near a tie of two candidates
-    monkeypatch.setattr(mapped_inputs, "CHUNK", 60)
+    monkeypatch.setattr(rows_module, "CHUNK", 60)
     X, y = table(rng)
     if likelihood != "gaussian":
         y = (y > 0).astype(int) + (likelihood == "poisson") * (y > 1)

@@ -9,9 +9,7 @@ import fastsvgp as fs
 from fastsvgp.recipes.model_search import (
     collapsed_posterior,
     held_out_density,
-    last_posterior,
     rows as rows_of,
-    student_noise,
 )
 from fastsvgp.recipes.model_search.plan import RATE, Plan, counts_of
 from fastsvgp.recipes.model_search.rows import Rows
@@ -43,7 +41,7 @@ def at(problem, s, n, weights=None, chunk=None):
 def test_the_posterior_is_that_of_sgpr(problem, rng, s, n):
     covariance, Z, rows = problem
     _, collapsed = at(problem, s, n)
-    sgpr = fs.SGPR(last_posterior.scaled(covariance, s), Z, n)
+    sgpr = fs.SGPR(collapsed_posterior.scaled(covariance, s), Z, n)
     svgp = fs.optimal_svgp(sgpr, rows.X, rows.y, jitter=s * JITTER)
     X = rng.standard_normal((9, 2))
     for ours, theirs in zip(
@@ -58,7 +56,7 @@ def test_tuned_variance_and_noise_maximise_the_collapsed_bound(problem):
     s, n = collapsed_posterior.tuned(found, 0.1)
 
     def bound(log_s, log_n):
-        sgpr = fs.SGPR(last_posterior.scaled(covariance, np.exp(log_s)), Z, np.exp(log_n))
+        sgpr = fs.SGPR(collapsed_posterior.scaled(covariance, np.exp(log_s)), Z, np.exp(log_n))
         return fs.collapsed_bound(sgpr, rows.X, rows.y, jitter=np.exp(log_s) * JITTER)
 
     here = np.log([s, n])
@@ -109,7 +107,7 @@ def test_factors_are_put_into_the_model(problem, rng, a):
     s, n, c = 1.7, 0.02, 3.0
     found = collapsed_posterior.sums(covariance, Z, rows.X, rows.y, None, JITTER / a / s)
     collapsed = collapsed_posterior.Collapsed(covariance, Z, found, s, n)
-    svgp, factors = last_posterior.handed_over(collapsed, Z, (a, c), rows)
+    svgp, factors = collapsed_posterior.handed_over(collapsed, Z, (a, c), rows)
     assert factors == (a, c) and svgp.likelihood.variance == pytest.approx(c * n)
     X = rng.standard_normal((20, 2))
     mean, var = fs.predict_f(svgp, X)
@@ -125,7 +123,7 @@ def test_factor_is_one_if_the_smaller_jitter_is_too_small():
     Z = X.copy()
     found = collapsed_posterior.sums(covariance, Z, rows.X, rows.y, None, 1.0)
     collapsed = collapsed_posterior.Collapsed(covariance, Z, found, 1e-5, 0.1)
-    svgp, (a, c) = last_posterior.handed_over(collapsed, Z, (1e9, 2.0), rows)
+    svgp, (a, c) = collapsed_posterior.handed_over(collapsed, Z, (1e9, 2.0), rows)
     assert (a, c) == (1.0, 2.0)
     assert np.isfinite(fs.predict_f(svgp, X)[1]).all()
 
@@ -160,18 +158,18 @@ def test_student_t_noise_is_taken_where_tails_are_heavy(rng, df):
         covariance, Z, found, *collapsed_posterior.tuned(found, 0.1)
     )
     mean, var_f = collapsed.predict(held.X)
-    noise = student_noise.student_noise(held.y - mean, var_f, None)
+    noise = held_out_density.student_noise(held.y - mean, var_f, None)
     if df == np.inf:
         assert noise is None
         return
     assert noise.df < 2 * df + 1 and 0.05 < noise.scale < 0.2
-    gaussian, _ = last_posterior.handed_over(collapsed, Z, (1.0, 1.0), rows)
-    steps = student_noise.steps_of(gaussian, noise, rows, Plan(60.0))
-    assert steps >= student_noise.FEWEST
-    heavy = student_noise.with_tails(gaussian, noise, rows, steps, Plan(60.0))
-    by_density, _ = student_noise.gains(heavy, gaussian, held.X, held.y, None)
+    gaussian, _ = collapsed_posterior.handed_over(collapsed, Z, (1.0, 1.0), rows)
+    steps = held_out_density.steps_of(gaussian, noise, rows, Plan(60.0))
+    assert steps >= held_out_density.FEWEST
+    heavy = held_out_density.with_tails(gaussian, noise, rows, steps, Plan(60.0))
+    by_density, _ = held_out_density.gains(heavy, gaussian, held.X, held.y, None)
     assert by_density > 1
-    assert student_noise.steps_of(gaussian, noise, rows, Plan(1e-9)) is None
+    assert held_out_density.steps_of(gaussian, noise, rows, Plan(1e-9)) is None
 
 
 def test_fitted_student_t_recovers_df_and_scale(rng):

@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.recipes.model_search import plan as plan_module, search_models, stages
-from fastsvgp.recipes.model_search.candidates import ByMinibatches
-from fastsvgp.recipes.model_search.classes_and_counts import stages as target_stages
-from fastsvgp.recipes.model_search.classes_and_counts.candidates import LinearModel
-from fastsvgp.recipes.model_search.networks import WIDE, Deep
+from fastsvgp.recipes.model_search import plan as plan_module, search_models
+from fastsvgp.recipes.model_search.candidates import WIDE, ByMinibatches, Deep
+from fastsvgp.recipes.model_search.classes_and_counts import ClassesAndCounts, LinearModel
 from fastsvgp.recipes.model_search.plain_processes import Exact, Plain, Relevant, Scarce
-from fastsvgp.recipes.model_search.plan import Plan, PlanMismatch
+from fastsvgp.recipes.model_search.plan import Plan, PlanMismatch, SavedSearch, restore, stage_of
+from fastsvgp.recipes.model_search.regression import Regression
 from fastsvgp.recipes.model_search.rows import Rows
-from fastsvgp.recipes.model_search.saved_stages import SavedSearch, restore, stage_of
 
 SETTINGS = {"seconds": 1.0, "by_work": True, "rng": 1}
 
@@ -31,9 +29,9 @@ def table(rng, N=260):
     return X, np.sin(2 * np.log(X[:, 0])) + X[:, 1] + 0.3 * rng.standard_normal(N)
 
 
-def interrupted_at(monkeypatch, module, number, *data, **settings):
+def interrupted_at(monkeypatch, kind, number, *data, **settings):
     """Search, and press Ctrl-C at the look of this number."""
-    look_at, seen = module.look_at, []
+    look_at, seen = kind._look_at, []
 
     def interrupted(*args):
         seen.append(args)
@@ -42,7 +40,7 @@ def interrupted_at(monkeypatch, module, number, *data, **settings):
         return look_at(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "look_at", interrupted)
+        patched.setattr(kind, "_look_at", interrupted)
         return fs.search(*data, **settings)
 
 
@@ -76,7 +74,7 @@ def test_resumed_search_equals_one_without_interruption(
             kind, "take", lambda self, *a, take=take: trained.append(self.name) or take(self, *a)
         )
     for at in (4, len(whole.looks)):
-        half = interrupted_at(monkeypatch, stages, at, X, y, **SETTINGS)
+        half = interrupted_at(monkeypatch, Regression, at, X, y, **SETTINGS)
         assert half.interrupted and len(half.saved.stages) == at - 1
         fs.save(tmp_path / "search.npz", half.saved)
         trained.clear()
@@ -132,8 +130,8 @@ def test_a_search_can_be_interrupted_twice_and_ends_by_its_plan(rng, monkeypatch
     clock_of = types.SimpleNamespace(perf_counter=lambda: 2e-2 * next(readings))
     monkeypatch.setattr(plan_module, "time", clock_of)
     clock = {"seconds": 1.0, "rng": 1}
-    once = interrupted_at(monkeypatch, stages, 3, X, y, **clock)
-    twice = interrupted_at(monkeypatch, stages, 3, X, y, **clock, resume=once.saved)
+    once = interrupted_at(monkeypatch, Regression, 3, X, y, **clock)
+    twice = interrupted_at(monkeypatch, Regression, 3, X, y, **clock, resume=once.saved)
     assert len(once.saved.stages) == 2 and len(twice.saved.stages) == 4
     assert twice.saved.stages[1].spent == once.saved.stages[1].spent
     # the clock goes on where it stopped, and the seed is that of the first search
@@ -149,7 +147,7 @@ def test_a_search_can_be_interrupted_twice_and_ends_by_its_plan(rng, monkeypatch
 
 def test_failed_candidates_stay_out(rng, monkeypatch):
     X, y = table(rng)
-    take = stages.Deep.take
+    take = Deep.take
     search_models._rehearse(None)
 
     def failing(self, *args):
@@ -157,11 +155,11 @@ def test_failed_candidates_stay_out(rng, monkeypatch):
         if "relu" in self.name:
             raise ArithmeticError("no. Really")
 
-    monkeypatch.setattr(stages.Deep, "take", failing)
+    monkeypatch.setattr(Deep, "take", failing)
     whole = fs.search(X, y, **SETTINGS)
-    half = interrupted_at(monkeypatch, stages, len(whole.looks), X, y, **SETTINGS)
+    half = interrupted_at(monkeypatch, Regression, len(whole.looks), X, y, **SETTINGS)
     assert [stage.failure for stage in half.saved.stages if stage.failure] == ["no"]
-    monkeypatch.setattr(stages.Deep, "take", take)
+    monkeypatch.setattr(Deep, "take", take)
     assert_equal(fs.search(X, y, **SETTINGS, resume=half.saved), whole)
 
 
@@ -171,14 +169,14 @@ def test_resumed_search_for_classes_and_counts(rng, monkeypatch, tmp_path, likel
     y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0.5)
     settings = SETTINGS | {"likelihood": likelihood}
     whole = fs.search(X, y, **settings)
-    half = interrupted_at(monkeypatch, target_stages, len(whole.looks) - 1, X, y, **settings)
+    half = interrupted_at(monkeypatch, ClassesAndCounts, len(whole.looks) - 1, X, y, **settings)
     fs.save(tmp_path / "search.npz", half.saved)
     assert_equal(fs.search(X, y, **settings, resume=tmp_path / "search.npz"), whole)
 
 
 def test_the_stages_of_another_search_are_refused(rng, monkeypatch, tmp_path):
     X, y = table(rng)
-    half = interrupted_at(monkeypatch, stages, 4, X, y, **SETTINGS)
+    half = interrupted_at(monkeypatch, Regression, 4, X, y, **SETTINGS)
     for other, message in (
         ({"rng": 2}, "the seed was 1, here it is 2"),
         ({"y": y + 1.0 * (X[:, 0] > 1)}, "the numbers in `y` are others"),

@@ -6,24 +6,23 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.recipes.model_search import stages
-from fastsvgp.recipes.model_search.candidates import Hyper
-from fastsvgp.recipes.model_search.last_posterior import LastPosterior
-from fastsvgp.recipes.model_search.looks import LARGE, Look, judged
-from fastsvgp.recipes.model_search.networks import WIDE, Deep
+from fastsvgp.recipes.model_search.candidates import WIDE, Deep, Hyper
+from fastsvgp.recipes.model_search.collapsed_posterior import LARGE, judged
 from fastsvgp.recipes.model_search.plan import Plan
+from fastsvgp.recipes.model_search.race import Look
+from fastsvgp.recipes.model_search.regression import RELEVANT, Regression
 from fastsvgp.recipes.model_search.rows import Rows
-from fastsvgp.recipes.model_search.stages import RELEVANT, Stages
 from fastsvgp.recipes.scaling import Scale
 
 
 def new_stages(rng, N=300, seconds=4.0, tell=lambda line: None):
-    """Make ``Stages`` for a smooth function of two inputs; nothing has run yet."""
+    """Make a search for a smooth function of two inputs; nothing has run yet."""
     X = rng.uniform(-2, 2, (N + 200, 2))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(len(X))
     raw = Scale.of(X, y, True)
     parts = [Rows(X[at], raw.y(y)[at]) for at in np.split(np.arange(len(X)), [N, N + 100])]
-    return Stages(*parts, raw, raw.ranked(X), Plan(seconds, by_work=True), 0, tell)
+    plan = Plan(seconds, by_work=True)
+    return Regression(None, parts[0], *parts, raw, raw.ranked(X), plan, 0, tell)
 
 
 def look(one, lengthscale, noise, name, score=0.0):
@@ -83,12 +82,12 @@ def test_a_candidate_that_comes_nearer_stays(rng):
 def test_step_sizes_fall_from_the_best_look(rng, monkeypatch):
     one = new_stages(rng)
     network = Deep("network", *one._data("raw"), rng, WIDE, M=8)
-    look_at, scores = stages.look_at, iter([1.0, 0.5, 0.4, 2.0])
+    look_at, scores = Regression._look_at, iter([1.0, 0.5, 0.4, 2.0])
 
     def scored(*args):
         return changed(look_at(*args), score=next(scores))
 
-    monkeypatch.setattr(stages, "look_at", scored)
+    monkeypatch.setattr(Regression, "_look_at", scored)
     one._go(network, 0.05, (0.0, 0.5))
     best = one.best
     one._go(network, 0.05, (0.5, 1.0))
@@ -111,8 +110,7 @@ def test_the_last_word_is_of_rows_seen_once(rng, better):
     one = new_stages(rng)
     good, other = look(one, 0.8, 0.02, "winner"), look(one, 30.0 if better else 0.8, 0.02, "first")
     one.first, one.looks = other, [good]
-    ending = LastPosterior(one, one.rows, Plan(4.0))
-    chosen, _ = ending._last_word(good, ending._best(True)[1])  # both with M inducing inputs
+    chosen, _ = one._final(good, one._best(True)[1])  # both with M inducing inputs
     assert chosen.candidate == ("winner" if better else "first")
     assert f"{chosen.candidate}, because on 100 rows seen once" in one.story[-1]
 
@@ -131,13 +129,13 @@ def test_unusual_factors_are_reported(rng, tune):
     tune(unusual_factor=1.0)
     one = new_stages(rng)
     one.looks = [look(one, 0.8, 0.02, "winner")]
-    LastPosterior(one, one.rows, Plan(4.0)).answer(False)
+    one.answer(False)
     assert any(line.startswith("held-out rows multiply the variance of f by") for line in one.story)
     assert any(line.startswith("held-out rows multiply the noise by") for line in one.story)
 
 
 def test_ctrl_c_at_the_end_keeps_the_best_look(rng, monkeypatch):
-    best, calls = LastPosterior._best, []
+    best, calls = Regression._best, []
 
     def interrupted(self, already):
         calls.append(already)
@@ -145,7 +143,7 @@ def test_ctrl_c_at_the_end_keeps_the_best_look(rng, monkeypatch):
             raise KeyboardInterrupt
         return best(self, already)
 
-    monkeypatch.setattr(LastPosterior, "_best", interrupted)
+    monkeypatch.setattr(Regression, "_best", interrupted)
     X = rng.uniform(-2, 2, (300, 2))
     found = fs.search(X, np.sin(X[:, 0]), 4.0, by_work=True, rng=0)
     assert found.interrupted and calls == [False, True]

@@ -5,13 +5,14 @@ import pytest
 from scipy.stats import poisson
 
 import fastsvgp as fs
-from fastsvgp.recipes.model_search import rows as rows_module
-from fastsvgp.recipes.model_search.classes_and_counts import stages, temperature
-from fastsvgp.recipes.model_search.classes_and_counts.candidates import Plain, ramp
-from fastsvgp.recipes.model_search.classes_and_counts.temperature import (
+from fastsvgp.recipes.model_search import classes_and_counts, rows as rows_module
+from fastsvgp.recipes.model_search.candidates import at_prior
+from fastsvgp.recipes.model_search.classes_and_counts import (
+    ClassesAndCounts,
+    Plain,
     cross_validated_temperature,
+    ramp,
 )
-from fastsvgp.recipes.model_search.minibatches import at_prior
 from fastsvgp.recipes.model_search.plan import Plan
 from fastsvgp.recipes.model_search.rows import Rows
 from fastsvgp.recipes.scaling import Scale
@@ -103,10 +104,10 @@ def test_tempered_model_has_the_marginals_of_its_temperature(rng, likelihood):
     constant = fs.means.ConstantMean(rng.standard_normal(q.mean.shape[:-1]))
     model = fs.replace(model, posterior=q, mean=constant)
     for T in (0.3, 4.0):
-        expected = temperature.at_temperature(
-            temperature.latent(model, X), temperature.constant_of(model), T
+        expected = classes_and_counts.at_temperature(
+            classes_and_counts.latent(model, X), classes_and_counts.constant_of(model), T
         )
-        found = temperature.latent(temperature.tempered(model, T), X)
+        found = classes_and_counts.latent(classes_and_counts.tempered(model, T), X)
         np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found.var, expected.var, rtol=1e-4, atol=1e-5)
 
@@ -121,9 +122,9 @@ def test_temperature_finds_functions_that_are_too_small(rng):
         fs.means.ConstantMean(0.0),
     )
     small = Marginals(f / 4, np.full(4000, 1e-6))
-    assert temperature.temperature_of(model, small, y, None) == pytest.approx(4.0, rel=0.15)
+    assert classes_and_counts.temperature_of(model, small, y, None) == pytest.approx(4.0, rel=0.15)
     few = Marginals(f[:3] / 4, np.full(3, 1e-6))  # three rows hardly move the prior
-    assert 0.6 < temperature.temperature_of(model, few, y[:3], None) < 1.7
+    assert 0.6 < classes_and_counts.temperature_of(model, few, y[:3], None) < 1.7
 
 
 def test_held_out_labels_of_pure_noise_promise_nothing(rng):
@@ -131,9 +132,8 @@ def test_held_out_labels_of_pure_noise_promise_nothing(rng):
     raw = Scale.of(X, y.astype(float), False)
     parts = [Rows(X[at], y[at]) for at in np.split(np.arange(1500), [280, 890])]
     plan = Plan(2.0, by_work=True)
-    race = stages.TargetStages(
-        fs.likelihoods.BernoulliLogit(), *parts, raw, raw, plan, 0, lambda line: None
-    )
+    given = None, *parts, raw, raw, plan, 0, lambda line: None
+    race = ClassesAndCounts(fs.likelihoods.BernoulliLogit(), *given)
     race.run()
     assert max(look.score for look in race.looks) < np.log(0.5) + 0.08
 
@@ -193,7 +193,7 @@ def test_brief_search_trains_on_all_rows(rng, monkeypatch, tune):
     X, y = classes(rng, 240, 2)
     seen = []
     monkeypatch.setattr(
-        stages.TargetStages, "_at_once", lambda self: seen.append((len(self.rows), self.held))
+        ClassesAndCounts, "_at_once", lambda self: seen.append((len(self.rows), self.held))
     )
     with pytest.raises(AttributeError):  # nothing was trained
         fs.search(X, y, 1.0, likelihood="classes", **WORK)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.recipes import routine, short_lengthscales
-from fastsvgp.recipes.short_lengthscales import DIVISORS, bound_of_noise, by_bound
+from fastsvgp.recipes import routine, second_try
+from fastsvgp.recipes.second_try import DIVISORS, bound_of_noise, by_bound
 
 
 def sine(rng, cycles, N=60):
@@ -63,7 +63,7 @@ def test_a_bound_that_does_not_factorise_is_not_chosen(rng, monkeypatch):
 
     X, y = sine(rng, 8)
     start = start_at(X)
-    monkeypatch.setattr(short_lengthscales, "collapsed_bound", fails)
+    monkeypatch.setattr(second_try, "collapsed_bound", fails)
     assert by_bound(start, X, y)[0] is start
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.cli import training as of_cli
-from fastsvgp.recipes import decoupled, routine
+from fastsvgp.recipes import routine
 from fastsvgp.runtime.thresholds import COLUMNS, columns_by_default
 from fastsvgp.sklearn import SVGPRegressor
 
@@ -71,7 +71,7 @@ def test_columns_are_sampled_if_all_are_most_of_a_step(first, second, batch, col
 
 
 def test_recipes_sample_columns_of_large_sets(rng, monkeypatch):
-    monkeypatch.setattr(decoupled, "columns_by_default", lambda *given: given[2] - given[0])
+    monkeypatch.setattr(routine, "columns_by_default", lambda *given: given[2] - given[0])
     found = start(problem(rng)).fit
     assert found["sampled"] == 20 - 6
 

@@ -11,7 +11,7 @@ from ...recipes.scaling import LARGEST, Scale
 from ..errors import UsageError, shown
 from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, LEVELS, MULTICLASS, REAL, kind_of
-from . import columns as encodings, forms, reading, second_column, targets
+from . import columns as encodings, forms, reading, targets
 from .cells import number_of
 from .notes import note_codes, note_indexes
 from .tables import Table, read_table
@@ -50,7 +50,7 @@ class Task:
     raw: reading.Raw | None = None
     missing: str = "error"
     encoding: encodings.Encoding | None = None
-    second: second_column.Second | None = None
+    second: targets.Second | None = None
     untargeted: Table | None = None
     targeted: np.ndarray | None = None
 
@@ -121,11 +121,11 @@ def load_task(
     table = file_format.read(path, images, whole=target_file is not None)
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
-    likelihood = second_column.likelihood_for(second, likelihood)
+    likelihood = targets.likelihood_for(second, likelihood)
     values, name, position = targets.find(table, target, target_file, columns, file_format)
     used = targets.listed(position)
     targets.refuse_ignored(name, used, ignored)
-    other = second_column.position_of(table, second, used, ignored)
+    other = targets.position_of_second(table, second, used, ignored)
     columns = _input_columns(table, columns, {*used, other}, name)
     if not images:
         note_indexes(table, columns)
@@ -146,7 +146,7 @@ def load_task(
         note_codes(table, [*columns, *used], kinds.forms)
     layout = _layout(table, columns, position, file_format.na)
     if other is not None:
-        other = second_column.read(table, second[0], other, y)
+        other = targets.read_second(table, second[0], other, y)
         layout["second"] = other.layout
     facts = {"missing": missing, "second": other, "untargeted": untargeted, "targeted": targeted}
     names = [table.names[i] for i in columns]
@@ -381,21 +381,10 @@ def _read_mask(argument, targeted):
 # --- scaling --------------------------------------------------------------------------------------
 
 
-class Standardisation(Scale):
-    """Affine scaling by mean and sd of the training part; a constant column has scale 1."""
-
-    @classmethod
-    def of_task(cls, task, shared):
-        """Fit to the training rows of a split task; ``shared`` as in ``of``."""
-        rows, real = ~task.test, task.kind == "regression"
-        y = targets.filled(task.y[rows])
-        scale = cls.of(task.X[rows], y, real, shared=shared)
-        if real and targets.weights_of(task.y[rows]) is not None:
-            scale.y_scale = np.nanstd(task.y[rows], axis=0)
-        return scale
-
-    def inputs(self, X):
-        return self.X(X)
-
-    def target(self, y):
-        return self.y(y)
+def scale_of(task, shared):
+    """Fit a ``Scale`` to the training rows of a split task; ``shared`` as in ``Scale.of``."""
+    rows, real = ~task.test, task.kind == "regression"
+    scale = Scale.of(task.X[rows], targets.filled(task.y[rows]), real, shared=shared)
+    if real and targets.weights_of(task.y[rows]) is not None:
+        scale.y_scale = np.nanstd(task.y[rows], axis=0)
+    return scale

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,33 +13,15 @@ from ...recipes.beyond_range import inside
 from ...records import leaves
 from ...records.inducing_sets import sets_of
 from ...runtime.extras import install_hint
+from ..data.targets import of_one
 from ..fitted import Fitted, bottom
-from . import metrics, numbers, outputs, page, plots, targets
+from . import metrics, outputs, page, plots
+from .metrics import evaluate as evaluate
 from .outputs import METRICS, MODEL, REPORT
 from .predictions import write_untargeted
 
 GRID = 400
-
-
-def evaluate(fitted, task):
-    """Return held-out metrics of a model and of the trivial predictor; None without such rows."""
-    if not task.test.any():
-        return None
-    if fitted.several:
-        return targets.evaluate(fitted, task)
-    X, y, y_train = task.X[task.test], task.y[task.test], task.y[~task.test]
-    log_density = fitted.log_density(X, y, task.second_of(task.test))
-    prediction = fitted.predict(X)
-    if fitted.classes is not None:
-        return metrics.classification(y, prediction.probabilities, log_density, y_train)
-    plain = fitted.kind == "regression" and fitted.likelihood != "censored"
-    if not plain and (fitted.kind != "counts" or task.second is not None):
-        return numbers.evaluate(fitted, task, prediction.mean, log_density)
-    if fitted.kind == "counts":
-        return metrics.counts(y, prediction.mean, log_density, y_train.mean())
-    return metrics.regression(
-        fitted.scale.target(y), fitted.scale.target(prediction.mean), log_density, fitted.scale
-    )
+MOST_PLOTTED = 12  # targets
 
 
 def write(say, folder, fitted, task, results, values, title):
@@ -88,7 +71,7 @@ def write_plots(folder, fitted, task, values, title):
     if fitted.image_shape is not None:
         figures["patches.png"] = plots.inducing_patches(*_patches(fitted), title)
     if fitted.several:
-        for number, (one, view) in enumerate(targets.views(fitted, task), 1):
+        for number, (one, view) in enumerate(_views(fitted, task), 1):
             for name, figure in _fit_plots(view, one, title).items():
                 figures[name.replace(".png", f"-{number}.png")] = figure
     else:
@@ -126,7 +109,7 @@ def _patches(fitted):
 def _fit_plots(fitted: Fitted, task, title):
     values, there = task.y, task.y == task.y  # a missing target is NaN
     if task.second is not None:
-        values, there = numbers.seen(fitted, task)
+        values, there = metrics.seen(fitted, task)
     train, test = ~task.test & there, task.test & there
     names = (*task.input_names, task.target_name)
     one_input, levels = task.X.shape[1] == 1, plots.INTERVAL if fitted.classes is None else ()
@@ -196,3 +179,32 @@ def _surface(fitted, task, names):
         len(gy), len(gx), -1
     )
     return gx, gy, probabilities, task.X, task.y, names
+
+
+def _views(fitted, task):
+    """Yield ``(task, fitted)`` of each target by itself, for the first ``MOST_PLOTTED`` targets."""
+    for number, name in enumerate(task.target_name[:MOST_PLOTTED]):
+        one = replace(task, y=task.y[:, number], target_name=name, X=task.X, test=task.test)
+        yield one, _OneTarget(fitted, number)
+
+
+class _OneTarget:
+    """One target of a ``Fitted`` model of several, for plots."""
+
+    def __init__(self, fitted, number):
+        self._whole, self._number = fitted, number
+        self.model, self.scale = fitted.model, of_one(fitted.scale, number)
+        self.kind, self.classes = fitted.kind, None
+
+    def predict(self, X, quantiles=()):
+        found = self._whole.predict(X, quantiles)
+        parts = (
+            part if part is None else part[..., self._number]
+            for part in (found.mean, found.sd, found.quantiles)
+        )
+        return type(found)(*parts)
+
+    def cdf(self, X, y):
+        whole = np.zeros((len(y), len(self._whole.target_name)))
+        whole[:, self._number] = y
+        return self._whole.cdf(X, whole)[:, self._number]

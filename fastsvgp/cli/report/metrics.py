@@ -1,10 +1,12 @@
 """Held-out metrics of a model and of the trivial predictor, which ignores the inputs."""
 
-from math import lgamma
-
 import numpy as np
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
+from ...recipes import per_unit
 from ...recipes.remedies import Outcome, remedies
+from ..data.targets import of_one
+from ..settings.names import kind_of
 
 LABELS = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
 # contents of the trivial predictor, by scale
@@ -16,7 +18,54 @@ TRIVIAL = {
     "proportions": "beta, mean and sd",
     "classes": "class frequencies",
 }
+SCALES = {"positive": "positive numbers"}
 LOG_2PI = float(np.log(2 * np.pi))
+
+
+def evaluate(fitted, task):
+    """Return held-out metrics of a model and of the trivial predictor; None without such rows."""
+    if not task.test.any():
+        return None
+    if fitted.several:
+        return _evaluate_several(fitted, task)
+    X, y, second = task.X[task.test], task.y[task.test], task.second_of(task.test)
+    log_density, prediction = fitted.log_density(X, y, second), fitted.predict(X)
+    if fitted.classes is not None:
+        return classification(y, prediction.probabilities, log_density, task.y[~task.test])
+    if fitted.likelihood == "censored":
+        return _censored(fitted, (y, second), prediction.mean, log_density)
+    if fitted.kind == "regression":
+        scale = fitted.scale
+        return regression(scale.y(y), scale.y(prediction.mean), log_density, scale)
+    train, share = _per_unit(fitted, task.y[~task.test], task.second_of(~task.test))
+    mean = np.average(train, weights=share)
+    sd = np.sqrt(np.average(np.square(train - mean), weights=share))
+    return _numbers(fitted, y, second, prediction.mean, log_density, (mean, sd))
+
+
+def _evaluate_several(fitted, task):
+    """Return metrics of all targets together, and in ``targets`` those of each by its name.
+
+    Missing targets do not count.
+    """
+    X, y, y_train = task.X[task.test], task.y[task.test], task.y[~task.test]
+    log_density, mean = fitted.log_densities(X, y), fitted.predict(X).mean
+    moments = [np.broadcast_to(one(y_train, axis=0), y.shape) for one in (np.nanmean, np.nanstd)]
+    ys, means = fitted.scale.y(y), fitted.scale.y(mean)
+
+    def scores(cells, number):
+        if fitted.kind == "regression":
+            scale = None if number is None else of_one(fitted.scale, number)
+            return regression(ys[cells], means[cells], log_density[cells], scale)
+        own = [values[cells] for values in moments]
+        return _numbers(fitted, y[cells], None, mean[cells], log_density[cells], own)
+
+    there, each = ~np.isnan(y), {}
+    for number, name in enumerate(fitted.target_name):
+        cells = there & (np.arange(y.shape[1]) == number)
+        if cells.any():
+            each[name] = scores(cells, number)
+    return (scores(there, None) | {"targets": each}) if each else None
 
 
 def regression(y, mean, log_density, scale):
@@ -26,7 +75,7 @@ def regression(y, mean, log_density, scale):
     ----------
     y, mean, log_density : (N,)
         Standardised test targets, predictive means of y, and log predictive densities.
-    scale : Standardisation
+    scale : Scale
         Scaling of the training part; None for targets of several scales. The trivial predictor is
         N(0, 1) in the standardised scale.
     """
@@ -46,18 +95,88 @@ def regression(y, mean, log_density, scale):
     }
 
 
-def counts(y, mean, log_density, train_mean):
-    """Return RMSE and NLPD of counts; the trivial predictor is Poisson with the training mean.
+def _numbers(fitted, y, second, mean, log_density, moments):
+    """Return the metrics of counts, positive numbers or proportions (N,).
 
-    ``train_mean``: one number, or one per count.
+    Counts with trials or exposures are compared per unit, weighted by these.
     """
-    log_factorial = np.array([lgamma(v + 1.0) for v in y])
-    trivial = y * np.log(train_mean) - train_mean - log_factorial
+    units, share = _per_unit(fitted, y, second)
+    scale = "counts per unit" if second is not None else SCALES.get(fitted.kind, fitted.kind)
+    trivial = without_inputs(fitted.likelihood, y, second, moments)
     return {
-        "scale": "counts",
-        "model": scores(y - mean, log_density),
-        "trivial": scores(y - train_mean, trivial),
+        "scale": scale,
+        "model": scores(units - mean, log_density, share),
+        "trivial": scores(units - moments[0], trivial, share),
     }
+
+
+def without_inputs(likelihood, y, second, moments):
+    """Return log densities (N,) of the predictor without inputs.
+
+    second : (N,) trials or exposures, or None
+    moments : mean and sd of the training rows, per unit: two numbers, or a pair per target
+    """
+    kind, (m, sd) = kind_of(likelihood), moments
+    if likelihood == "binomial":
+        mean, n, others = np.clip(m, 1e-6, 1 - 1e-6), second, second - y
+        choices = -np.log1p(n) - scipy.special.betaln(y + 1.0, others + 1.0)
+        return choices + y * np.log(mean) + others * np.log1p(-mean)
+    if kind == "counts":
+        rate = m if second is None else m * second
+        return scipy.special.xlogy(y, rate) - rate - scipy.special.gammaln(y + 1)
+    if kind == "positive":
+        shape = (m / sd) ** 2
+        rate = shape / m
+        constant = shape * np.log(rate) - scipy.special.gammaln(shape)
+        return constant + (shape - 1) * np.log(y) - rate * y
+    worth = np.maximum(m * (1 - m) / sd**2 - 1, 1e-3)
+    a, b = m * worth, (1 - m) * worth
+    return (a - 1) * np.log(y) + (b - 1) * np.log1p(-y) - scipy.special.betaln(a, b)
+
+
+def _censored(fitted, held_out, mean, log_density):
+    """Return metrics of a censored target in both scales.
+
+    Only the rows where it was seen have an RMSE; the NLPD has the probabilities of the limits. The
+    trivial predictor is N(mean, sd) of the training rows.
+    """
+    (y, side), scale = held_out, fitted.scale
+    ys, means = scale.y(y), scale.y(mean)
+    there = side == 0
+    trivial = np.where(there, -0.5 * (LOG_2PI + np.square(ys)), scipy.special.log_ndtr(-side * ys))
+    # the probability of a limit has no units
+    units = float(np.log(scale.y_scale) * np.mean(there))
+
+    def in_scale(left, densities, factor, more):
+        rmse = rms(left[there]) * factor if there.any() else float("nan")
+        return {"rmse": rmse, "nlpd": more - float(np.mean(densities))}
+
+    rows = {"model": (ys - means, log_density), "trivial": (ys, trivial)}
+    found = {who: in_scale(*row, 1.0, 0.0) for who, row in rows.items()}
+    original = {who: in_scale(*row, float(scale.y_scale), units) for who, row in rows.items()}
+    return {"scale": "standardised", **found, "original_scale": original}
+
+
+def _per_unit(fitted, y, second):
+    return per_unit(
+        fitted.model.likelihood, y if second is None else np.stack([y, second], axis=-1)
+    )
+
+
+def seen(fitted, task):
+    """Return targets to compare with predictions, (N,), and mask those that have a value."""
+    y, share = _per_unit(fitted, task.y, task.second_of(slice(None)))
+    return y, share > 0
+
+
+def score(fitted, y, second, mean, log_density):
+    """Return RMSE and NLPD in the units of the data of targets in a file of predictions."""
+    units, share = _per_unit(fitted, y, second)
+    scale = np.log(fitted.scale.y_scale)
+    if fitted.likelihood == "censored":
+        scale = scale * np.mean(share)
+    rmse = rms(units - mean, share) if share.any() else float("nan")
+    return rmse, float(scale - np.mean(log_density))
 
 
 def classification(y, probabilities, log_density, train_codes):

@@ -8,6 +8,12 @@ import numpy as np
 from ..info import version
 from . import parameters
 
+RECORDED = (
+    "covariance", "ard", "orthogonal", "sampled", "latents", "layers", "width", "patch_shape",
+    "image_shape", "stride", "features", "dense_columns", "basis_batch", "control_points",
+    "learn_hyperparameters", "e_steps", "m_steps", "dtype", "no_extra_noise",
+)  # fmt: skip
+
 
 def facts_of(task, settings, fitted, title, seconds, interrupted, outcome):
     """Return the facts about a fit with any method or a search."""
@@ -44,28 +50,10 @@ def results_of(task, settings, trained, seconds, fitted, title, outcome):
     return facts_of(task, settings, fitted, title, seconds, interrupted, outcome) | {
         "method": settings.method,
         "method_reason": settings.choice.reason,
-        "covariance": settings.covariance,
         "periodic": settings.periodic
         and [[task.input_names[position], period] for position, period in settings.periodic],
-        "ard": settings.ard,
         "inducing": settings.inducing or None,
-        "orthogonal": settings.orthogonal,
-        "sampled": settings.sampled,
-        "latents": settings.latents,
-        "layers": settings.layers,
-        "width": settings.width,
-        "patch_shape": settings.patch_shape,
-        "image_shape": settings.image_shape,
-        "stride": settings.stride,
-        "features": settings.features,
-        "dense_columns": settings.dense_columns,
-        "basis_batch": settings.basis_batch,
-        "control_points": settings.control_points,
-        "learn_hyperparameters": settings.learn_hyperparameters,
-        "e_steps": settings.e_steps,
-        "m_steps": settings.m_steps,
-        "dtype": settings.dtype,
-        "no_extra_noise": settings.no_extra_noise,
+        **{name: getattr(settings, name) for name in RECORDED},
         "steps": len(trained.values),
         "first_step_seconds": round(trained.first_step, 3),
         "elbo": trained.elbo,

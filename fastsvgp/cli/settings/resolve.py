@@ -1,24 +1,24 @@
 """The settings of a fit: the arguments as given, and defaults chosen from the data."""
 
-from dataclasses import dataclass, fields
-from typing import Any
+from argparse import Namespace
 
 import numpy as np
 
+from ...layers.build import WIDEST
 from ...runtime.thresholds import MOST_ROWS, columns_by_default
 from ..data import images, targets
-from ..errors import UsageError, option_of, refuse_beside
-from . import deep, periodic, qsgp
-from .defaults import BATCH_SIZE, INDUCING, JITTER, LAYER, MINIBATCH, Choice, choose
-from .names import NATURAL, PAIRED
-from .refusals import validate
+from ..errors import UsageError, option_of, refuse_beside, shown
+from . import periodic, qsgp
+from .defaults import BATCH_SIZE, INDUCING, JITTER, LAYER, MINIBATCH, choose
+from .names import LAYERED, METHODS, NATURAL, PAIRED, VARYING, WITH_LATENTS
+
+MOVERS = {"sgpr": "L-BFGS trains everything", "qsgp": "AdaGrad trains the posterior"}
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Namespace):
     """The settings of a fit.
 
-    Fields have the names of the arguments of ``fastsvgp fit``, and are None if the method does not
+    They have the names of the arguments of ``fastsvgp fit``, and are None if the method does not
     use them. The others are:
 
     Attributes
@@ -32,46 +32,6 @@ class Settings:
     words : list of str
         The command line.
     """
-
-    choice: Choice
-    covariance: str
-    periodic: tuple | None
-    ard: bool
-    inducing: int
-    surplus: int | None
-    orthogonal: int | None
-    sampled: int | None
-    latents: int | str | None
-    layers: int | None
-    width: int | None
-    patch_shape: tuple | None
-    image_shape: tuple | None
-    stride: int | None
-    features: int | None
-    dense_columns: int | None
-    basis_batch: int | None
-    control_points: int | None
-    learn_hyperparameters: bool
-    no_extra_noise: bool
-    steps: int | None
-    epochs: float | None
-    batch_size: int | None
-    learning_rate: float | None
-    natural_step: float | None
-    e_steps: int | None
-    m_steps: int | None
-    jitter: float | None
-    dtype: str
-    seed: int
-    missing: str
-    resume: bool
-    quiet: bool
-    group: Any
-    words: list
-
-    @property
-    def method(self):
-        return self.choice.method
 
     @property
     def solver(self):
@@ -103,7 +63,7 @@ def resolve(args, task, group=None):
         The arguments are inconsistent, or do not fit the data.
     """
     X = task.X[~task.test]
-    found = images.resolve(args, task) | deep.resolve(args, X.shape[1])
+    found = images.resolve(args, task) | _layers(args, X.shape[1])
     found |= qsgp.resolve(args, task, len(X)) | periodic.resolve(args, task)
     choice = _choice(args, task, X, found["layers"], group)
     requested = choice.inducing if args.inducing is None else args.inducing
@@ -118,8 +78,7 @@ def resolve(args, task, group=None):
         "jitter": _jitter(args, choice),
         "group": group,
     }
-    values = {field.name: getattr(args, field.name, None) for field in fields(Settings)}
-    settings = Settings(**values | found)
+    settings = Settings(**{**vars(args), "method": choice.method, **found})
     validate(settings, task)
     return settings
 
@@ -147,6 +106,28 @@ def _choice(args, task, X, layers, group):
     )
 
 
+def _layers(args, num_inputs):
+    """Return ``layers`` and ``width``; refuse invalid combinations of arguments.
+
+    Both are None for a model without hidden layers, that is of one layer.
+    """
+    if args.width is not None and (args.layers or 1) == 1:
+        raise UsageError(
+            "--width is the number of outputs of hidden layers; give --layers 2 or more, or leave"
+            " --width out"
+        )
+    if args.layers is None:
+        return {"layers": None, "width": None}
+    refuse_beside(args.method or LAYERED[0], LAYERED, layers=args.layers)
+    if args.patch_shape is not None:
+        raise UsageError(
+            "--layers and --patch-shape cannot be combined on the command line; use"
+            " fastsvgp.layers.ConvolutionalLayer in Python"
+        )
+    layers = None if args.layers == 1 else args.layers
+    return {"layers": layers, "width": layers and (args.width or min(num_inputs, WIDEST))}
+
+
 def _second_set(args, method, inducing, rows):
     """Return the sizes of the second set and of its sample."""
     orthogonal, sampled = args.orthogonal, args.sampled
@@ -172,3 +153,93 @@ def _second_set(args, method, inducing, rows):
 def _jitter(args, choice):
     small = args.jitter is None and choice.at_data and args.dtype == "float64"
     return JITTER if small else args.jitter
+
+
+# --- settings that are inconsistent, or do not fit the data ---
+
+
+def validate(settings, task):
+    """Refuse settings that the method does not use."""
+    method, likelihood, step = settings.method, task.likelihood, settings.natural_step
+    _refuse(
+        (
+            method == "sgpr" and likelihood != "gaussian",
+            f"--method sgpr needs the gaussian likelihood, but here it is {likelihood}"
+            f" ({task.reason}); use --method svgp",
+        ),
+        (
+            settings.no_extra_noise and likelihood != "known-noise",
+            f"--no-extra-noise is for --noise COLUMN, and here the likelihood is {likelihood};"
+            " leave it out",
+        ),
+    )
+    _check_functions(settings, task)
+    mover = MOVERS.get(method, "Adam trains the posterior too")
+    refuse_beside(method, NATURAL, e_steps=settings.e_steps, m_steps=settings.m_steps)
+    unused = [name for name in ("batch_size", "learning_rate") if getattr(settings, name)]
+    _refuse(
+        (
+            step and method not in NATURAL,
+            f"--natural-step is for --method {', '.join(NATURAL)}; with {method} {mover}: leave"
+            " --natural-step out",
+        ),
+        (
+            method == "tsvgp" and step == 0,
+            "--natural-step 0: only natural-gradient steps train the sites of --method tsvgp; give"
+            " a step size above 0",
+        ),
+        (
+            (settings.e_steps or 1) > 1 and step == 0,
+            f"--e-steps {settings.e_steps} are natural-gradient steps, but --natural-step is 0;"
+            " leave one of them out",
+        ),
+        (
+            settings.group is not None and method == "qsgp",
+            "--mpi: one process trains --method qsgp; leave --mpi out",
+        ),
+        (
+            unused and method == "sgpr",
+            "--method sgpr trains on all data by L-BFGS; leave out"
+            f" {shown(map(option_of, unused))}, which would have no effect",
+        ),
+    )
+
+
+def _refuse(*cases):
+    """Raise the ``UsageError`` of the first case ``(applies, message)`` that applies."""
+    for applies, message in cases:
+        if applies:
+            raise UsageError(message)
+
+
+def _check_functions(settings, task):
+    """Check the arguments against several latent functions, and several targets."""
+    several = task.y.ndim == 2
+    what = (
+        f"--latents {settings.latents}"
+        if settings.latents is not None
+        else f"--likelihood {task.likelihood}"
+        if task.likelihood in VARYING
+        else "several targets"
+        if several
+        else None
+    )
+    if what is None:
+        return
+    for option, given in (("--layers", settings.layers), ("--patch-shape", settings.patch_shape)):
+        if given is not None:
+            raise UsageError(f"{option}: {what} cannot be combined with it; leave {option} out")
+    methods = (
+        tuple(name for name in METHODS if name != "qsgp")
+        if what == "several targets"
+        else WITH_LATENTS
+    )
+    if settings.method not in methods:
+        raise UsageError(
+            f"--method {settings.method}: {what} need{'s'[: what[0] == '-']} --method"
+            f" {', '.join(methods)}"
+        )
+    if settings.method == "sgpr" and targets.weights_of(task.y[~task.test]) is not None:
+        raise UsageError(
+            "--method sgpr needs every target of every row, and some are missing; use --method svgp"
+        )

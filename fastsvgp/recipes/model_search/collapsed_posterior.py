@@ -1,4 +1,6 @@
-"""The collapsed posterior of a regression at given features, and its best variance and noise.
+"""The collapsed posterior of a regression at given features, and its score on held-out rows.
+
+Neither the posterior nor the hyperparameters have seen these rows.
 
 For a kernel s k with noise n, L L' = k(Z, Z) + jitter, Lam = L^-1 k(Z, F), and W the weights of
 rows,
@@ -25,26 +27,35 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import kernels
-from ...covariances import OnFeatures
+from ...bounds.predict import predict_f
+from ...bounds.svgp import SVGP
+from ...check import DEFAULT_JITTER
+from ...collapsed.sgpr import SGPR, optimal_svgp
+from ...covariances import OnFeatures, Product, Sum
+from ...errors import NotPositiveDefinite
+from ...inducing import greedy_variance, kmeans, unique_rows
+from ...likelihoods import Gaussian
 from ...posteriors import Whitened
 from ...posteriors.base import add_to_diagonals
+from ...records import replace
 from ...runtime import tuning
+from .candidates import features, of_features
+from .held_out_density import factors_of, log_densities
 
 # largest variance of a process: without noise in the targets it would go to infinity, and jitter
 # would be lost in it
 LARGEST = 1e6
 CONDITION = 1e12  # largest condition number of B
 WIDEST = 8.0  # largest change of log s and of log n
-
-
-def of_features(covariance):
-    """Return the covariance on features: without a network ``covariance`` itself."""
-    return covariance.covariance if isinstance(covariance, OnFeatures) else covariance
-
-
-def features(covariance, X):
-    """Return features (N, F) of inputs X (N, D); without a network X."""
-    return covariance.network(X) if isinstance(covariance, OnFeatures) else X
+FEWEST = 16  # inducing inputs below which no more are left out
+M = 256
+ROWS = 8000
+CLUSTERED = 20_000  # rows whose features are clustered for inducing inputs
+HALF = 3000  # rows above which inducing inputs are at most half of them
+# jitter: of the variance, but at most this part of the noise or that of the training
+RELATIVE_JITTER, OF_NOISE, TRAINED = 1e-6, 0.01, DEFAULT_JITTER[np.dtype(np.float64)]
+LARGE = 15.0  # a factor close to its upper limit
+MORE, TRIES = 8.0, 4  # beyond LARGE noise is multiplied by MORE, at most TRIES times
 
 
 class Sums(NamedTuple):
@@ -152,3 +163,177 @@ class Collapsed:
             explained -= np.square(Lam).sum(0)
             variances.append(self.s * np.maximum(k.diag(phi) + explained, 0))
         return np.concatenate(means), np.concatenate(variances)
+
+
+# --- scores ---
+
+
+class Judged(NamedTuple):
+    """A posterior and its scores on held-out rows."""
+
+    collapsed: Any
+    factors: tuple  # (a, c)
+    density: Any  # (N,) log density of each held-out target
+    score: float
+    rmse: float
+    gaussian: float  # mean Gaussian log density
+
+
+def judged(hyper, scale, rows, held, count):
+    """Compute the posterior of ``rows`` at given hyperparameters, and score it on ``held``.
+
+    An overfitted network has its largest bound at almost no noise. If held-out rows require a far
+    larger variance, posteriors with more and more noise are tried as long as their Gaussian density
+    rises.
+    """
+    Z, found = sums_of(hyper, rows, count)
+    X, exact = scale.X(held.X), at_rows(Z, rows)
+    s, n = (1.0, hyper.noise) if exact else tuned(found, hyper.noise)
+    best = _judged(Collapsed(hyper.covariance, Z, found, s, n), X, held)
+    for _ in range(TRIES):
+        if max(best.factors) < LARGE:
+            break
+        s, n = tuned(found, n * MORE, fixed_noise=True)
+        other = _judged(Collapsed(hyper.covariance, Z, found, s, n), X, held)
+        if other.gaussian <= best.gaussian:
+            break
+        best = other
+    return best
+
+
+def _judged(collapsed, X, held):
+    mean, var_f = collapsed.predict(X)
+    a, c = factors_of(mean, var_f, collapsed.noise, held.y, held.weights)
+    var = a * var_f + c * collapsed.noise
+    density = log_densities(mean, var, held.y, held.weights)
+    squares = np.square(mean - held.y)
+    gaussian = -0.5 * np.average(np.log(2 * np.pi * var) + squares / var, weights=held.weights)
+    score = float(np.average(density, weights=held.weights))
+    rmse = float(np.sqrt(np.average(squares, weights=held.weights)))
+    return Judged(collapsed, (a, c), density, score, rmse, float(gaussian))
+
+
+def density_of(found, scale, rows):
+    """Return the log density (N,) of rows that can be new to the posterior and its factors."""
+    mean, var_f = found.collapsed.predict(scale.X(rows.X))
+    a, c = found.factors
+    return log_densities(mean, a * var_f + c * found.collapsed.noise, rows.y, rows.weights)
+
+
+def posterior_of(hyper, rows, count, tune=True):
+    """Return the collapsed posterior with ``count`` inducing inputs.
+
+    ``tune``: whether variance and noise maximise its bound. Those of an exact process, with all
+    rows as inducing inputs, do already.
+    """
+    Z, found = sums_of(hyper, rows, count)
+    best = tuned(found, hyper.noise) if tune and not at_rows(Z, rows) else (1.0, hyper.noise)
+    return Collapsed(hyper.covariance, Z, found, *best)
+
+
+def sums_of(hyper, rows, count):
+    """Return at most ``count`` inducing inputs (see ``inducing_of``), and the ``Sums`` of rows.
+
+    More jitter than noise would pass for noise in ``tuned``.
+    """
+    k, Z = of_features(hyper.covariance), inducing_of(hyper, rows, count)
+    relative = RELATIVE_JITTER * float(k.diag(Z).mean())
+    jitter = min(relative, max(TRAINED, OF_NOISE * hyper.noise))
+    return Z, sums(hyper.covariance, Z, rows.X, rows.y, rows.weights, jitter)
+
+
+def at_rows(Z, rows):
+    """Whether the inducing inputs are all distinct rows, which are then in memory."""
+    return isinstance(rows.X, np.ndarray) and unique_rows.are_the_rows(Z, rows.X)
+
+
+def inducing_of(hyper, rows, count):
+    """Return learnt inducing inputs, filled up to ``count`` with k-means centres of features."""
+    rng = np.random.default_rng(2)
+    learnt = hyper.inducing
+    if learnt is not None and len(learnt) >= count:
+        return learnt
+    phi = features(hyper.covariance, rows.drawn(CLUSTERED, rng).X)
+    distinct = unique_rows.distinct(phi)[0]
+    most = min(count, len(rows) // 2 if len(rows) > HALF else len(rows))
+    if most >= len(distinct):
+        return distinct
+    if learnt is None:
+        return kmeans(distinct, most, rng=0)
+    if most <= len(learnt):
+        return learnt
+    return np.concatenate([learnt, kmeans(distinct, most - len(learnt), rng=0)])
+
+
+# --- a model with the posterior ---
+
+
+def scaled(covariance, factor):
+    """Return the covariance times a factor."""
+    if isinstance(covariance, OnFeatures):
+        return replace(covariance, covariance=scaled(covariance.covariance, factor))
+    if isinstance(covariance, Sum):
+        return replace(covariance, parts=tuple(scaled(one, factor) for one in covariance.parts))
+    if isinstance(covariance, Product):
+        first, *others = covariance.parts
+        return replace(covariance, parts=(scaled(first, factor), *others))
+    return replace(covariance, variance=covariance.variance * factor)
+
+
+def handed_over(collapsed, Z, factors, rows):
+    """Return ``(svgp, (a, c))``: an SVGP with the mean of the collapsed posterior of ``rows``.
+
+    Its variance of f is a times that of the collapsed posterior, its noise c times.
+
+    The model of variance a s at jitter 1e-6 has the factor sqrt(a) L, with L that of the model of
+    variance s at jitter 1e-6 / a. If its whitened mean is divided by sqrt(a) and the whitened
+    factor is the same, means are equal and variances a times as large. If Kuu is not positive
+    definite at jitter 1e-6 / a, a is 1; if it is not at 1e-6 either, inducing inputs are left out
+    and noise is added.
+    """
+    a, c = factors
+    for factor, inducing, noise in _tries(collapsed, Z, a):
+        try:
+            return _multiplied(collapsed, inducing, noise, (factor, c), rows), (factor, c)
+        except NotPositiveDefinite as error:
+            failed = error
+    raise failed
+
+
+def _tries(collapsed, Z, a):
+    """Yield factors a, inducing inputs and noise to try.
+
+    All as they are first, then the factor 1, then fewer inducing inputs and more noise.
+    """
+    n = collapsed.noise
+    yield a, Z, n
+    if a != 1:
+        yield 1.0, Z, n
+    k = of_features(collapsed.covariance)
+    while len(Z) > FEWEST:
+        Z, n = greedy_variance(Z, len(Z) // 2, k), 10 * n
+        yield 1.0, Z, n
+
+
+def _multiplied(collapsed, Z, n, factors, rows):
+    """Make the model with factors (a, c); check that it predicts at the default jitter."""
+    a, c = factors
+    sgpr = SGPR(scaled(collapsed.covariance, collapsed.s), Z, n)
+    jitter = DEFAULT_JITTER[np.dtype(np.float64)] / a
+    svgp = _optimum(sgpr, rows, jitter)
+    q = Whitened(svgp.posterior.mean / np.sqrt(a), svgp.posterior.scale_tril)
+    noise = replace(svgp.likelihood, variance=n * c)
+    covariance = scaled(svgp.covariance, a)
+    svgp = replace(svgp, covariance=covariance, posterior=q, likelihood=noise)
+    predict_f(svgp, rows.X[:1])
+    return svgp
+
+
+def _optimum(sgpr, rows, jitter):
+    """Return ``optimal_svgp`` of rows in memory, or of rows on disk."""
+    if isinstance(rows.X, np.ndarray):
+        return optimal_svgp(sgpr, rows.X, rows.y, jitter=jitter, weights=rows.weights)
+    covariance, Z, n = sgpr.covariance, sgpr.inducing, sgpr.noise_variance
+    found = sums(covariance, Z, rows.X, rows.y, rows.weights, jitter)
+    q = Collapsed(covariance, Z, found, 1.0, n).posterior()
+    return SVGP(covariance, Z, q, Gaussian(n))

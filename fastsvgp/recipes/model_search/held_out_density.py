@@ -1,8 +1,13 @@
-"""Densities of held-out targets, which compare candidates."""
+"""Held-out rows compare candidates by densities, and choose Student-t noise for heavy tails."""
 
 from typing import NamedTuple
 
 import numpy as np
+
+from ...bounds.predict import predict_log_density, predict_y
+from ...likelihoods import StudentT
+from ...records import replace
+from .candidates import natural_steps
 
 BETTER = 2.0  # paired standard errors by which one model replaces another
 PRIOR_ROWS = 10  # weight of the prior of the two factors, in rows
@@ -13,6 +18,13 @@ LIGHTEST = 4.0
 # largest scale of standardised residuals: a model whose variance its factors cannot raise enough is
 # then penalised
 WIDEST = 1.25
+# Student-t noise
+HEAVY = 10.0  # degrees of freedom below which tails are heavy
+BATCH, STEP = 1024, 0.1
+# natural steps: part of the time for them, at least, at most
+PART, FEWEST, STEPS = 0.05, 20, 200
+TRIED, SEED = 3, 3
+NARROWEST = 0.05  # smallest part of the squared scale of residuals that is noise
 
 
 class Tails(NamedTuple):
@@ -110,4 +122,57 @@ def better_by(first, second, weights=None):
     spread = np.sqrt(np.average(np.square(gain - mean), weights=weights) / max(len(gain) - 1, 1))
     return (
         float(mean / spread) if spread > 0 else 0.0 if mean == 0 else float(np.sign(mean) * np.inf)
+    )
+
+
+# --- Student-t noise, at the same hyperparameters ---
+
+
+def student_noise(residual, var_f, weights):
+    """Estimate Student-t noise from held-out residuals, less the variance of f.
+
+    None if tails are not heavy.
+    """
+    z_scale = float(np.sqrt(np.average(np.square(residual), weights=weights)))
+    tails = tails_of(residual / z_scale, weights)
+    if tails.df >= HEAVY:
+        return None
+    # the scale squared of a Student-t is its variance times (df - 2) / df
+    square = (tails.scale * z_scale) ** 2
+    taken = np.average(var_f, weights=weights) * (tails.df - 2) / tails.df
+    return StudentT(scale=float(np.sqrt(max(square - taken, NARROWEST * square))), df=tails.df)
+
+
+def steps_of(svgp, noise, rows, plan):
+    """Return the number of natural steps that time allows; None if there are too few.
+
+    ``TRIED`` steps predict it; their result is dropped.
+    """
+    began = plan.spent
+    with_tails(svgp, noise, rows, TRIED, plan)
+    each = (plan.spent - began) / TRIED
+    steps = plan.count("Student-t steps", min(PART * plan.seconds / each, STEPS))
+    return steps if steps >= FEWEST else None
+
+
+def with_tails(svgp, noise, rows, steps, plan):
+    """Train q(u) under Student-t noise by ``steps`` natural steps on minibatches."""
+    model, rng = replace(svgp, likelihood=noise), np.random.default_rng(SEED)
+    M, batch = len(svgp.inducing), min(BATCH, len(rows))
+    return natural_steps(model, rows, [STEP] * steps, batch, rng, plan, 8 * M**2 * (batch + M))
+
+
+def gains(heavy, svgp, X, y, weights):
+    """Return the gains of ``heavy`` on held-out rows, in standard errors.
+
+    By predictive density, and by the Gaussian density of mean and variance.
+    """
+
+    def by_moments(model):
+        mean, var = predict_y(model, X)
+        return -0.5 * (np.log(var) + np.square(y - mean) / var)
+
+    return tuple(
+        better_by(density(heavy), density(svgp), weights)
+        for density in (lambda model: predict_log_density(model, X, y), by_moments)
     )

@@ -8,9 +8,8 @@ from ...inducing import kmeans, median_lengthscales, unique_rows
 from ...records import replace
 from ...runtime import tuning
 from ...train import fit
-from .. import relevance, routine, short_lengthscales
-from .candidates import ByMinibatches, Hyper
-from .minibatches import NOISE, Minibatches, at_prior
+from .. import relevance, routine, second_try
+from .candidates import NOISE, ByMinibatches, Hyper, Minibatches, at_prior
 
 TRIALS = 1.1  # evaluations of the bound per iteration of L-BFGS
 SUBSET = 20_000  # rows among which inducing inputs are chosen
@@ -42,7 +41,18 @@ def in_range(covariance):
     return Sum([replace(one, variance=max(one.variance, LEAST)) for one in covariance.parts])
 
 
-class Exact:
+class ByLBFGS:
+    """A candidate trained by L-BFGS on the collapsed bound of its SGPR."""
+
+    share, segments, settles = 1, 1, False
+
+    @property
+    def model(self):
+        sgpr = self._sgpr
+        return Hyper(in_range(sgpr.covariance), float(sgpr.noise_variance), sgpr.inducing)
+
+
+class Exact(ByLBFGS):
     """An exact process on few rows: all distinct rows are inducing inputs, trained by L-BFGS.
 
     Attributes
@@ -83,10 +93,6 @@ class Exact:
         self.bound = float(info.values[-1]) if len(info.values) else self.bound
         plan.did(flops * TRIALS * info.steps, info.steps)
 
-    def hyper(self):
-        sgpr = self._sgpr
-        return Hyper(in_range(sgpr.covariance), float(sgpr.noise_variance), sgpr.inducing)
-
     def saved(self):
         return self._sgpr, None, None, {"steps": self.steps}
 
@@ -94,11 +100,10 @@ class Exact:
         self._sgpr, self.steps = model, numbers["steps"]
 
 
-class Plain:
+class Plain(ByLBFGS):
     """A sparse process: minibatches first, then L-BFGS on the collapsed bound of some rows."""
 
     M, BATCH, RATE, NATURAL = 256, 512, 0.05, 0.1
-    share, segments = 1, 1  # slices in the race, and looks after it
 
     def __init__(self, name, scale, rows, rng, rows_at_once=3000):
         self.name, self.scale, self.rows, self._rng = name, scale, rows, rng
@@ -139,7 +144,7 @@ class Plain:
 
     def _begin(self, plan, seconds):
         rows, M = self.rows.drawn(self.rows_at_once, np.random.default_rng(0)), self.M
-        self._sgpr, tried = short_lengthscales.by_bound(self._sgpr, rows.X, rows.y, rows.weights)
+        self._sgpr, tried = second_try.by_bound(self._sgpr, rows.X, rows.y, rows.weights)
         plan.did(2 * M**2 * (len(rows) + M) * tried, tried)
         if not self._at_rows:
             self._minibatches(plan, 0.5 * seconds)
@@ -155,10 +160,6 @@ class Plain:
         found, self.steps = trainer.model, self.steps + trainer.steps
         noise = float(found.likelihood.variance)
         self._sgpr = SGPR(found.covariance, found.inducing, noise)
-
-    def hyper(self):
-        sgpr = self._sgpr
-        return Hyper(in_range(sgpr.covariance), float(sgpr.noise_variance), sgpr.inducing)
 
     def saved(self):
         numbers = {

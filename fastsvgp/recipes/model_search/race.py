@@ -1,15 +1,18 @@
-"""The race of every search.
+"""The stages of every search, from the first candidate to a model of all rows.
 
 Candidates train in turn, held-out rows rank them, and the winner gets the rest of the time.
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from ...errors import NotPositiveDefinite
+from ...runtime import tuning
 from .held_out_density import BETTER, better_by
-from .mapped_inputs import scaled_rows
-from .plan import PlanMismatch
-from .saved_stages import restore, stage_of
+from .plan import PlanMismatch, restore, stage_of
+from .rows import scaled_rows
 
 # parts of the time: for each plain process on raw and on rank inputs, and for each candidate in the
 # first and in later rounds of the race
@@ -30,13 +33,73 @@ def reason(error):
     return str(error).split(". ")[0][:120]
 
 
+@dataclass(frozen=True)
+class Look:
+    """The score of a candidate at one time.
+
+    Attributes
+    ----------
+    candidate : str
+    seconds : float
+        Time since the start of the search.
+    score : float
+        Mean log density of the held-out targets, in the units of the model.
+    rmse : float
+        Of numbers; the error rate of classes.
+    factors : tuple
+        (a, c), multipliers of the variance of f and of the noise; (T,), the temperature.
+    model : Hyper or SVGP
+    metric : "RMSE" or "accuracy"
+    """
+
+    candidate: str
+    seconds: float
+    steps: int
+    score: float
+    rmse: float
+    factors: tuple
+    model: Any
+    scale: Any
+    state: Any = None  # of a candidate that can go back to it
+    metric: str = "RMSE"
+
+    @property
+    def measured(self):
+        """The metric that the story shows after the log density."""
+        return self.rmse if self.metric == "RMSE" else 1 - self.rmse
+
+    def to_json(self):
+        return {
+            "candidate": self.candidate,
+            "seconds": round(self.seconds, 1),
+            "steps": self.steps,
+            "log_density": self.score,
+            self.metric.lower(): self.measured,
+            "factors": list(self.factors),
+        }
+
+
 class Race:
     """The state of a running search: its candidates, looks and story.
 
+    A subclass per kind of targets has these methods:
+
+    - ``_candidates()`` returns the candidates of the race, after those that run before it.
+    - ``_at_once()`` sets ``best`` without a race, for few rows or little time.
+    - ``_first(candidates)`` returns the look that the best one has to beat, or None.
+    - ``_score_at(candidate)`` returns score, RMSE and factors of held-out rows, or raises one of
+      ``FAILURES``.
+    - ``answer(interrupted)`` returns ``(svgp, look)``: the model of all rows, and its look.
+    - ``rehearsed()`` returns a candidate for each kind of step, on raw inputs.
+
     Parameters
     ----------
+    likelihood : Likelihood or None
+        None for real-valued targets.
+    whole : Rows
+        All rows; inputs are unscaled, targets in the units of the model.
     rows : Rows
-        Training rows; inputs are unscaled, targets in the units of the model.
+        Those for training.
     held, last : Rows or None
         Held-out rows: those that score looks, and those that are used once. None for few rows.
     raw, ranks : Scale
@@ -57,8 +120,15 @@ class Race:
         The best look, and the look that it has to beat.
     """
 
-    def __init__(self, rows, held, last, raw, ranks, plan, seed, tell, earlier=(), networks=True):
-        self.rows, self.held, self.last, self._plan, self._seed = rows, held, last, plan, seed
+    metric = "RMSE"  # of looks
+    constant = False  # whether all targets are equal
+
+    def __init__(
+        self, likelihood, whole, rows, held, last, raw, ranks, plan, seed, tell, earlier=(),
+        networks=True,
+    ):  # fmt: skip
+        self._likelihood, self.whole, self._plan, self._seed = likelihood, whole, plan, seed
+        self.rows, self.held, self.last = rows, held, last
         self._scales = {"raw": raw} | ({} if ranks is raw else {"rank": ranks})
         self._units, self._earlier, self.done = {}, earlier, []
         self.story, self._tell = [], tell
@@ -67,12 +137,37 @@ class Race:
         self.error, self._number, self._look_seconds = None, 0, 0.0
 
     def _look_at(self, candidate):
-        """Make a ``Look``; raise one of ``FAILURES`` without a posterior or score."""
-        raise NotImplementedError
+        score, *measured = self._score_at(candidate)
+        if not np.isfinite(score):
+            raise ArithmeticError("the density of held-out rows is not finite")
+        return self._look_of(candidate, self._plan.spent, score, *measured)
 
     def _look_of(self, candidate, seconds, score, rmse, factors):
-        """Make a ``Look`` with these measurements."""
-        raise NotImplementedError
+        """Return the ``Look`` at a candidate with these measurements."""
+        return Look(
+            candidate.name, seconds, candidate.steps, score, rmse, tuple(factors), candidate.model,
+            candidate.scale, getattr(candidate, "state", None), self.metric,
+        )  # fmt: skip
+
+    def run(self):
+        """Run all stages; set ``best``, and ``first``, the look that it has to beat, or None."""
+        if self.held is None or self._brief or self.constant:
+            return self._at_once()
+        candidates = self._candidates()
+        self._finish(self._race(candidates))
+        if self.best is None:
+            raise self.error
+        self._settle({one.name: one for one in candidates if one.settles})
+        self.first = self._first(candidates)
+
+    @property
+    def _brief(self):
+        """Whether there is no time for a race."""
+        return self._plan.seconds < tuning.current.race_seconds
+
+    @property
+    def _too_brief(self):
+        return f"less than {tuning.current.race_seconds:g} s"
 
     def say(self, line):
         self.story.append(line)
@@ -97,7 +192,7 @@ class Race:
         self.looks.append(look)
         self.say(
             f"{look.seconds:.1f} s: {look.candidate}, {look.steps} steps: held-out log density"
-            f" {look.score:.3f}, {look.measured()}"
+            f" {look.score:.3f}, {look.metric} {look.measured:.4g}"
         )
         if self.best is None or look.score > self.best.score:
             self.best = look
@@ -231,14 +326,17 @@ class Race:
             self.say(f"{network.name}: back to {best.seconds:.1f} s, with step sizes that fall")
             self._go(network, seconds, (network.part, 1.0))
 
-    def last_word(self, look, densities):
-        """Return a look or ``first``, chosen by their ``densities`` on rows used only here.
+    def _last_word(self, look, densities):
+        """Return a look or ``first``, chosen by ``densities(look)`` of rows used only here.
 
         The look has to be better by two standard errors.
         """
         first, last = self.first, self.last
-        better = better_by(*densities, last.weights)
-        means = [np.average(one, weights=last.weights) for one in densities]
+        if first is None or look.candidate == first.candidate:
+            return look
+        both = [densities(one) for one in (look, first)]
+        better = better_by(*both, last.weights)
+        means = [np.average(one, weights=last.weights) for one in both]
         chosen = look if better > BETTER else first
         self.say(
             f"{chosen.candidate}, because on {len(last)} rows seen once {look.candidate} has log"

@@ -19,21 +19,10 @@ from ..beyond_range import unsure_outside
 from ..names import MULTICLASS
 from ..scaling import Scale
 from ..searching import Start
-from .classes_and_counts import candidates as targets
-from .classes_and_counts.candidates import LinearModel
-from .classes_and_counts.last_posterior import LastTargetPosterior
-from .classes_and_counts.looks import look_at as look_at_targets
-from .classes_and_counts.stages import TargetStages
-from .last_posterior import LastPosterior
-from .looks import look_at
-from .mapped_inputs import sample_for_ranks
-from .networks import RELU, WIDE, Deep
-from .plain_processes import Exact, Plain
-from .plan import Plan, counts_of
-from .rows import Rows, distinct_count, held_out, number_held
-from .saved_stages import saved_search, to_resume
-from .stages import Stages
-from .task import task_of
+from .classes_and_counts import ClassesAndCounts
+from .plan import Plan, counts_of, saved_search, to_resume
+from .regression import Regression
+from .rows import Rows, distinct_count, held_out, number_held, sample_for_ranks, task_of
 
 FEW = 200  # distinct rows below which nothing is held out
 STEERING = 0.1, 50, 3000  # rows that score looks: part of the others, at least, at most
@@ -178,105 +167,85 @@ def search(
     plan = Plan(seconds, by_work, given)
     with collect_signals() as signals:
         tell = tell or (lambda line: None)
-        stages = _stages_of(likelihood, rows, raw, plan, seed, tell, earlier.stages, extrapolate)
+        race = _race_of(likelihood, rows, raw, plan, seed, tell, earlier.stages, extrapolate)
         if extrapolate:
-            stages.say("neither ranks nor networks take part, because the model has to extrapolate")
-        interrupted = _run(stages, plan, signals)
-        ending = (LastPosterior if likelihood is None else LastTargetPosterior)(stages, rows, plan)
+            race.say("neither ranks nor networks take part, because the model has to extrapolate")
+        interrupted = _run(race, plan, signals)
         try:
-            model, chosen = ending.answer(interrupted)
+            model, chosen = race.answer(interrupted)
         except KeyboardInterrupt:
             interrupted = True
-            stages.say(INTERRUPTED)
-            model, chosen = ending.answer(interrupted)
+            race.say(INTERRUPTED)
+            model, chosen = race.answer(interrupted)
     # without a race the answer is a process on inputs, which goes back to its prior by itself
-    if not extrapolate and (likelihood is not None or stages.looks):
+    if not extrapolate and (likelihood is not None or race.looks):
         plain = chosen.scale is raw and not isinstance(model.covariance, OnFeatures)
         # linear parts of classes and counts would grow
         held = likelihood is not None or not plain
         model = unsure_outside(model, chosen.scale, rows, held)
-    looks = tuple(one.to_json() for one in stages.looks)
+    looks = tuple(one.to_json() for one in race.looks)
     return Found(
         model,
         {},
         chosen.scale,
         plan.to_json(),
-        tuple(stages.story),
+        tuple(race.story),
         looks,
         chosen.candidate,
         compiling,
         interrupted,
-        saved_search(stages.done, plan, seed, rows, likelihood) if interrupted else None,
+        saved_search(race.done, plan, seed, rows, likelihood) if interrupted else None,
     )
 
 
-def _stages_of(likelihood, rows, raw, plan, seed, tell, earlier, extrapolate):
-    """Make the stages of these rows, with held-out rows if there are enough."""
+def _race_of(likelihood, rows, raw, plan, seed, tell, earlier, extrapolate):
+    """Make the race of these rows, with held-out rows if there are enough."""
     ranks = raw if extrapolate else raw.ranked(*sample_for_ranks(rows))
     ranks = raw if ranks is raw or all(column is None for column in ranks.x_map) else ranks
-    train, steering, last = rows, None, None
+    split = rows, None, None
     # without a race nothing is held out
     brief = likelihood is not None and plan.seconds < tuning.current.race_seconds
     if distinct_count(rows) >= FEW and not brief:
         rng = np.random.default_rng([seed, 0])
         rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)
-        train, steering = held_out(rest, number_held(rest, *STEERING), rng)
-    kind = Stages if likelihood is None else functools.partial(TargetStages, likelihood)
-    return kind(train, steering, last, raw, ranks, plan, seed, tell, earlier, not extrapolate)
+        split = *held_out(rest, number_held(rest, *STEERING), rng), last
+    given = likelihood, rows, *split, raw, ranks, plan, seed, tell, earlier, not extrapolate
+    return (Regression if likelihood is None else ClassesAndCounts)(*given)
 
 
-def _run(stages, plan, signals):
-    """Run the stages; return whether Ctrl-C ended them. Before the first look it is raised."""
+def _run(race, plan, signals):
+    """Run the race; return whether Ctrl-C ended it. Before the first look it is raised."""
     interrupted, plan.signals = False, signals
     try:
-        stages.run()
+        race.run()
     except KeyboardInterrupt:
-        if stages.best is None:
+        if race.best is None:
             raise
         interrupted = True
     finally:
         plan.signals = ()
     if interrupted or signals:
-        stages.say(INTERRUPTED)
+        race.say(INTERRUPTED)
     return interrupted or bool(signals)
 
 
 def _rehearse(likelihood):
     """Run every kind of step once to compile or load the kernels."""
-    if likelihood is None:
-        _rehearse_regression()
-    else:
-        _rehearse_targets(type(likelihood))
+    _rehearse_kind(None if likelihood is None else type(likelihood))
 
 
 @functools.cache
-def _rehearse_regression():
-    rows, rng, plan = _small_rows()
-    scale = Scale.of(rows.X, rows.y, True)
-    for candidate in (
-        Exact("", scale, rows),
-        Plain("", scale, rows, rng),
-        Deep("", scale, rows, rng, WIDE, M=8),
-        Deep("", scale, rows, rng, RELU, M=8),
-    ):
+def _rehearse_kind(kind):
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    y = np.sin(X[:, 0])
+    if kind is not None:
+        y = (y > 0).astype(np.int64 if kind is not Poisson else np.float64)
+    likelihood = kind and (kind(num_classes=3) if kind in MULTICLASS.values() else kind())
+    rows, raw = Rows(X, y), Scale.of(X, y, kind is None)
+    plan = Plan(0.0)
+    race = (Regression if kind is None else ClassesAndCounts)(
+        likelihood, *[rows] * 4, raw, raw, plan, 0, print
+    )
+    for candidate in race.rehearsed():
         candidate.take(plan, 0.0)
-        look_at(candidate, rows, plan)
-
-
-@functools.cache
-def _rehearse_targets(kind):
-    rows, rng, plan = _small_rows()
-    likelihood = kind(num_classes=3) if kind in MULTICLASS.values() else kind()
-    rows = Rows(rows.X, (rows.y > 0).astype(np.int64 if kind is not Poisson else np.float64))
-    scale = Scale.of(rows.X, rows.y, False)
-    candidates = [kind("", scale, rows, rng, likelihood) for kind in (LinearModel, targets.Plain)]
-    candidates += [targets.Deep("", scale, rows, rng, likelihood, one) for one in (WIDE, RELU)]
-    for candidate in candidates:
-        candidate.take(plan, 0.0)
-        look_at_targets(candidate, rows, plan)
-
-
-def _small_rows():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((60, 2))
-    return Rows(X, np.sin(X[:, 0])), rng, Plan(0.0, given=())
+        race._look_at(candidate)

@@ -1,1 +1,0 @@
-"""The search for classes and counts: posteriors by natural steps instead of collapsed ones."""

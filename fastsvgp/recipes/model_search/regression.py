@@ -1,0 +1,301 @@
+"""The search for real-valued targets: its candidates, and the collapsed posterior at the end."""
+
+import numpy as np
+
+from ...covariances import OnFeatures
+from ...errors import NotPositiveDefinite
+from ...inducing import unique_rows
+from ...runtime import tuning
+from ..scaling import constant
+from .candidates import DEEP, RELU, WIDE, WIDER, Deep
+from .collapsed_posterior import (
+    ROWS,
+    M,
+    at_rows,
+    density_of,
+    handed_over,
+    judged,
+    posterior_of,
+)
+from .held_out_density import BETTER, better_by, gains, steps_of, student_noise, with_tails
+from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
+from .race import FAILURES, FIRST, Race, reason
+from .rows import scaled_rows
+
+EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
+BY_BOUND = 0.35  # of the time, for each of two exact processes on few rows
+HIGHER = 3.0  # nats by which a linear part has to raise the bound
+LINE = 1e3  # variance of a smooth function that approaches a line
+QUIET = 0.5  # noise variance below which a linear function explains standardised targets
+SCARCE = 0.25  # part of the time for minibatches if L-BFGS found nothing
+LONG = 150  # seconds from which one network is larger
+LATER, LAST_ROWS = 6000, 15_000  # rows for L-BFGS of a plain process: in the race, at the end
+RELEVANT = "minibatches from relevant lengthscales"
+LEAST_RELEVANCE, IRRELEVANT, SHARE = 0.01, 0.3, 0.2
+MOST = 1024  # inducing inputs of the last posterior
+SLOW = 3e10  # its operations per second
+
+
+class Regression(Race):
+    """A search for real-valued targets, which are standardised."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.constant = bool(constant(np.ptp(self.rows.y), self.rows.y))
+
+    def rehearsed(self):
+        data, rng = ("", *self._data("raw")), self._rng()
+        networks = [Deep(*data, rng, one, M=8) for one in (WIDE, RELU)]
+        return [Exact(*data), Plain(*data, rng), *networks]
+
+    def _score_at(self, candidate):
+        rows = candidate.rows.drawn(ROWS, np.random.default_rng(1))
+        found = judged(candidate.model, candidate.scale, rows, self.held, M)
+        self._plan.did(3 * M**2 * len(rows) + 20 * M**3 + 4 * M**2 * len(self.held), 10)
+        return found.score, found.rmse, found.factors
+
+    @property
+    def _few(self):
+        return len(self.rows) <= tuning.current.exact_rows
+
+    def _candidates(self):
+        T = self._plan.seconds
+        plain, inputs = self._inputs(T)
+        if self._few:
+            self._exact(T, inputs)
+        networks = [*self._networks(plain, inputs, T)] if self._takes_networks else []
+        return [plain, *networks, *([] if self._few else self._relevant(T))]
+
+    def _first(self, candidates):
+        # an exact process has run before
+        return self._last(candidates[-1]) if candidates[-1].name == RELEVANT else self.first
+
+    def _at_once(self):
+        T = self._plan.seconds
+        why = "few distinct rows" if self.held is None else self._too_brief
+        why = "all targets are equal, which says nothing about noise" if self.constant else why
+        raw = self._data("raw")
+        exact = self._few and self.held is None
+        name = "exact" if exact else "plain, raw inputs"
+        self.say(f"{name}, without a race: {why}")
+        if exact and not self.constant:
+            candidate = self._exact_by_bound(name, raw, T)
+        else:
+            candidate = Exact(name, *raw) if exact else Plain(name, *raw, self._rng())
+            if not self.constant:
+                candidate.take(self._plan, 0.7 * T)
+        self.best = self._look_of(candidate, self._plan.spent, np.nan, np.nan, (1.0, 1.0))
+
+    def _exact_by_bound(self, name, raw, T):
+        """Train an exact process with a linear part, and one without unless that is all there is.
+
+        Few rows do not tell a linear part from a smooth function: it has to raise the bound by
+        ``HIGHER``, unless the smooth function alone approaches a line.
+        """
+        linear = Exact(f"{name}, with a linear part", *raw)
+        linear.take(self._plan, BY_BOUND * T)
+        found = linear.model
+        if found.covariance.parts[1].variance <= found.noise < QUIET:
+            self.say("a linear function explains everything but noise")
+            return linear
+        smooth = Exact(name, *raw, smooth_on(raw[1].X))
+        smooth.take(self._plan, BY_BOUND * T)
+        self.say(f"log evidence {smooth.bound:.1f}, with a linear part {linear.bound:.1f}")
+        line = smooth.model.covariance.variance > LINE
+        return linear if line or linear.bound > smooth.bound + HIGHER else smooth
+
+    def _inputs(self, T):
+        """Return a plain process on the better inputs, raw or rank, and the name of these."""
+
+        def plain(name, inputs):
+            return Plain(name, *self._data(inputs), self._rng())
+
+        chosen, inputs = self._better_inputs(plain)
+        chosen.rows_at_once = LATER
+        if self._score(chosen) < tuning.current.useless_density:
+            scarce = Scarce(f"minibatches, {inputs} inputs", *self._data(inputs), self._rng())
+            self.say("L-BFGS found nothing, so minibatches get a quarter of the time")
+            self._go(scarce, SCARCE * T)
+            if self._score(scarce) > self._score(chosen):
+                chosen = scarce
+        return chosen, inputs
+
+    def _train_on(self, winner, seconds):
+        if isinstance(winner, Plain):
+            winner.rows_at_once = LAST_ROWS
+        return super()._train_on(winner, seconds)
+
+    def _exact(self, T, inputs):
+        """Train exact processes on raw inputs, and on ranks if these are better."""
+        for name in dict.fromkeys(("raw", inputs)):
+            exact = Exact(f"exact, {name} inputs", *self._data(name))
+            self._go(exact, EXACT_PART * T)
+            look = self._last(exact)
+            if look is not None and (self.first is None or self._replaces(look)):
+                self.first = look
+
+    def _replaces(self, look):
+        """Whether a look is better than the first candidate by two standard errors.
+
+        All held-out rows count, because neither candidate was selected on any of them.
+        """
+        held, densities = self.held.and_more(self.last), []
+        for one in (look, self.first):
+            _, rows = self._data("raw" if one is self.first else "rank")
+            found = judged(one.model, one.scale, rows, self.held, M)
+            densities.append(density_of(found, one.scale, held))
+        better = better_by(*densities, held.weights)
+        self.say(
+            f"{look.candidate} against {self.first.candidate}: {better:+.1f} standard errors on"
+            f" {len(held)} held-out rows"
+        )
+        return better > BETTER
+
+    def _networks(self, plain, inputs, T):
+        """Yield networks on these inputs."""
+        found = self._score(plain) > tuning.current.useless_density
+        lengthscales = plain.lengthscales()
+        relevance = np.clip(3 * lengthscales.min() / lengthscales, LEAST_RELEVANCE, 1.0)
+        sparse = found and np.mean(relevance < IRRELEVANT) > SHARE
+        if sparse:
+            self.say(
+                f"{int(np.sum(relevance >= IRRELEVANT))} of {len(relevance)} inputs matter, so a"
+                " network starts with the others small"
+            )
+        large = T >= LONG
+        first = WIDER if large else WIDE
+        chosen = [(first, None, ""), (RELU, None, "")]
+        chosen.append((WIDE, relevance, ", by relevance") if sparse else (DEEP, None, ""))
+        for architecture, by, note in chosen:
+            sizes = {"M": 256, "batch": 512} if large and architecture is first else {}
+            yield Deep(
+                f"network {architecture.name}{note}, {inputs} inputs",
+                *self._data(inputs),
+                self._rng(),
+                architecture,
+                weighting=by,
+                **sizes,
+            )
+
+    def _relevant(self, T):
+        """Return ``[Relevant]`` if its start takes a small part of the time, else an empty list."""
+        candidate = Relevant(RELEVANT, *self._data("raw"), self._rng())
+        cost = candidate.cost(self._plan)
+        possible = self._plan.count(f"{RELEVANT}: can begin", cost < FIRST * T)
+        if not possible:
+            self.say(f"{RELEVANT}: left out, because its start takes too large a part of the time")
+        return [candidate] * possible
+
+    # --- from the best look to a model of all rows ---
+
+    def answer(self, interrupted):
+        if self.held is None or not self.looks:
+            rows = scaled_rows(self.rows, self.best.scale)
+            collapsed = posterior_of(self.best.model, rows, M, tune=not self.constant)
+            svgp, _ = self._on_all(self.best, collapsed, (1.0, 1.0))
+            return svgp, self.best
+        look, found = self._best(interrupted)
+        if not interrupted:
+            look, found = self._final(look, found)
+        svgp, factors = self._on_all(look, found.collapsed, found.factors)
+        unusual = tuning.current.unusual_factor
+        for name, factor in zip(("variance of f", "noise"), factors, strict=True):
+            if not 1 / unusual <= factor <= unusual:
+                self.say(f"held-out rows multiply the {name} by {factor:.2g}")
+        if not interrupted:
+            svgp = self._under_tails(svgp, look, found)
+        self.say(f"model: {look.candidate}, {len(svgp.inducing)} inducing inputs, all rows")
+        return svgp, look
+
+    def _best(self, interrupted):
+        """Return ``(look, Judged)`` of the best look, with M inducing inputs or more, by time."""
+        for look in sorted(self.looks, key=lambda look: -look.score):
+            rows = scaled_rows(self.rows, look.scale)
+            counts = {M} if interrupted or self._learnt(look) else {M, self._largest(rows, look)}
+            found = []
+            for count in sorted(counts):
+                try:
+                    found.append(judged(look.model, look.scale, rows, self.held, count))
+                except NotPositiveDefinite as error:
+                    failed = error
+                    continue
+                one = found[-1]
+                self.say(
+                    f"{look.candidate} with {len(one.collapsed.Z)} inducing inputs: held-out log"
+                    f" density {one.score:.3f}, RMSE {one.rmse:.4g}"
+                )
+            if found:
+                return look, max(found, key=lambda one: one.score)
+        raise failed
+
+    def _learnt(self, look):
+        """Whether a look has learnt more than M inducing inputs."""
+        return look.model.inducing is not None and len(look.model.inducing) > M
+
+    def _largest(self, rows, look):
+        """Return the number of inducing inputs that the remaining time allows."""
+        network = isinstance(look.model.covariance, OnFeatures)
+
+        def decided():
+            flops = max(self._plan.left - 0.5, 0.3) / 3 * SLOW
+            most = max(M, len(rows) // 8) if network else MOST
+            return np.clip(np.sqrt(flops / (2 * len(rows) + 3000)), 128, min(MOST, most))
+
+        return self._plan.count("inducing inputs", decided)
+
+    def _final(self, look, found):
+        """Choose between the winner, of which ``found`` is ``Judged``, and the first candidate."""
+        both = {look.candidate: found}
+
+        def densities(one):
+            if one is not look:
+                rows = scaled_rows(self.rows, one.scale)
+                both[one.candidate] = judged(one.model, one.scale, rows, self.held, M)
+            return density_of(both[one.candidate], one.scale, self.last)
+
+        look = self._last_word(look, densities)
+        return look, both[look.candidate]
+
+    def _on_all(self, look, collapsed, factors):
+        """Return ``handed_over`` of all rows."""
+        rows = scaled_rows(self.whole, look.scale)
+        Z = collapsed.Z
+        if at_rows(Z, scaled_rows(self.rows, look.scale)):
+            Z = unique_rows.distinct(rows.X)[0]
+        return handed_over(collapsed, Z, factors, rows)
+
+    def _under_tails(self, svgp, look, found):
+        """Try Student-t noise if the tails of residuals are heavy.
+
+        It replaces Gaussian noise if held-out rows prefer it by two standard errors.
+        """
+        held = self.held
+        X, rows = look.scale.X(held.X), scaled_rows(self.rows, look.scale)
+        mean, var_f = found.collapsed.predict(X)
+        noise = student_noise(held.y - mean, found.factors[0] * var_f, held.weights)
+        if noise is None:
+            return svgp
+        Z = found.collapsed.Z
+        try:
+            gaussian, _ = handed_over(found.collapsed, Z, found.factors, rows)
+            start, _ = handed_over(found.collapsed, Z, (1.0, 1.0), rows)
+            steps = steps_of(start, noise, rows, self._plan)
+            if steps is None:
+                return svgp
+            heavy = with_tails(start, noise, rows, steps, self._plan)
+            better, by_moments = gains(heavy, gaussian, X, held.y, held.weights)
+            taken = better > BETTER and by_moments > -BETTER
+            if taken:
+                start, _ = self._on_all(look, found.collapsed, (1.0, 1.0))
+                svgp = with_tails(
+                    start, noise, scaled_rows(self.whole, look.scale), steps, self._plan
+                )
+        except FAILURES as error:
+            self.say(f"Student-t noise: failed ({reason(error)})")
+            return svgp
+        self.say(
+            f"Student-t noise with {noise.df:.1f} degrees of freedom:"
+            f" {'taken' if taken else 'not taken'}, {better:+.1f} standard errors on held-out rows,"
+            f" {by_moments:+.1f} by mean and variance"
+        )
+        return svgp
