@@ -71,7 +71,7 @@ class Ours(Program):
     def parameters(self):
         model, q = (
             self.model,
-            self.fs.convert(self.model, self.fs.Whitened, jitter=JITTER).posterior,
+            self.fs.posteriors.convert(self.model, self.fs.Whitened, jitter=JITTER).posterior,
         )
         return {
             "Z": model.inducing,
@@ -90,7 +90,7 @@ class OursNatural(Ours):
 
     def step(self, rows):
         X, y = self.X[np.sort(rows)], self.y[np.sort(rows)]
-        model, _, value, grad = self.fs.natural_step_and_grad(
+        model, _, value, grad = self.fs.optim.natural_step_and_grad(
             self.model, X, y, step_size=NATURAL, **self.options
         )
         self.model, self.state = self.adam.step(model, grad, self.state, value)
@@ -112,7 +112,7 @@ class OursInLikelihoodForm(Ours):
     """L-SVGP: M pseudo-targets, each of which represents an equal share of the data."""
 
     def posterior(self, M):
-        return self.fs.LikelihoodForm(
+        return self.fs.posteriors.LikelihoodForm(
             np.zeros(M), np.full(M, float(self.problem["noise"]) * M / len(self.X))
         )
 

@@ -29,7 +29,7 @@ def problem(M, B, kind="AbsorbedDualSites", dtype="float64"):
     model = fs.SVGP(
         fs.RBF(p["variance"], p["lengthscales"]), p["Z"], q, fs.Gaussian(variance=p["noise"])
     )
-    model = fs.posteriors.convert(model, getattr(fs, kind), jitter=JITTER[dtype])
+    model = fs.posteriors.convert(model, getattr(fs.posteriors, kind), jitter=JITTER[dtype])
     return (
         fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], model),
         p["X"].astype(dtype),

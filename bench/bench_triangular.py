@@ -47,6 +47,21 @@ def bench_solve_triangular(benchmark, rng, M, R, transpose, dtype):
 
 @every_dtype
 @sizes
+def bench_solve_triangular_vjp(benchmark, rng, M, R, dtype):
+    L, B = problem(rng, M, R, dtype)
+    X, X_bar = kernels.solve_triangular(L, B), rng.standard_normal((M, R)).astype(dtype)
+    error = product_error(L.T, kernels.solve_triangular_vjp(X_bar, L, X)[1], X_bar)
+    record(
+        benchmark,
+        lambda: kernels.solve_triangular_vjp(X_bar, L, X),
+        flops=2 * M * M * R,
+        error=error,
+        gemm=(M, R, dtype),
+    )
+
+
+@every_dtype
+@sizes
 def bench_multiply_triangular(benchmark, rng, M, R, dtype):
     L, B = problem(rng, M, R, dtype)
     error = product_error(L, B, kernels.multiply_triangular(L, B))

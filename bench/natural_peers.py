@@ -40,7 +40,7 @@ def ours(kind, steps, P):
             fs.Whitened(mean, tril),
             fs.Gaussian(variance=p["noise"]),
         )
-        model, X = fs.posteriors.convert(model, getattr(fs, kind), jitter=JITTER), p["X"]
+        model, X = fs.posteriors.convert(model, getattr(fs.posteriors, kind), jitter=JITTER), p["X"]
         if device == "cuda":
             import cupy
 

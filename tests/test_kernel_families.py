@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 
 import pytest
 from support.source import PACKAGE, functions, imports, name_of, parse
@@ -34,7 +35,15 @@ def signatures(path):
 
 DOORS = {p.stem: p for p in (PACKAGE / "kernels").glob("*.py") if p.stem != "__init__"}
 # operations that a front door composes of those of its twins
-COMPOSED = {"full": set()}
+COMPOSED = {
+    "full": set(),
+    "solve_triangular_vjp": {"solve_triangular", "tril_product"},
+    "multiply_triangular_vjp": {"multiply_triangular", "tril_product"},
+    "solve_tril_vjp": {"solve_tril", "tril_product"},
+    "inverse_triangular_vjp": {"multiply_triangular", "tril"},
+    "cholesky_vjp": {"whitening_vjp"},
+    "cholesky_inverse_vjp": set(),
+}
 
 
 def operations(stem):
@@ -117,7 +126,8 @@ def test_twins_do_not_know_each_other():
 
 def test_cuda_runs_every_body_of_the_cpu_that_takes_a_twin():
     for path in (TESTS / "kernels").glob("test_*.py"):
-        bodies = {f.name for f in functions(parse(path)) if "twin_of" in ast.unparse(f.args)}
+        fixture = re.compile("twin_of|door_of")
+        bodies = {f.name for f in functions(parse(path)) if fixture.search(ast.unparse(f.args))}
         there = TESTS / "cuda" / f"{path.stem}_cuda.py"
         used = {name for name, _ in imports(there, parse(there))} if bodies else set()
         assert {f"tests.kernels.{path.stem}.{body}" for body in bodies} <= used, path

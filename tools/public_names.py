@@ -143,7 +143,11 @@ def operations(sources, room):
     """Return the ``__init__`` of the kernels: docstring, and the operations of each front door."""
     said = ast.get_docstring(sources.tree(room / "__init__.py"), clean=False)
     found = {
-        path.stem: [f.name for f in sources.tree(path).body if isinstance(f, ast.FunctionDef)]
+        path.stem: [
+            f.name
+            for f in sources.tree(path).body
+            if isinstance(f, ast.FunctionDef) and not f.name.startswith("_")
+        ]
         for path in sources.files(room, "*.py")
         if path.parent == room and path.stem != "__init__"
     }

@@ -1,10 +1,20 @@
 """Compute kernels: array functions that know nothing about Gaussian processes.
 
-Each family has a module here (its front door), which documents every operation once, with its
-reverse rule ``op_vjp(output_bar, ...)``. The location of the arrays decides which implementation
-runs: the module of the same name in ``cpu/`` (Numba, LAPACK) or in ``cuda/``. Arguments are not
-checked here; ``fastsvgp.check`` validates what users pass. Matrices may have any strides. Results
-are C-contiguous and have the dtype of the arrays.
+Each family has a module here (its front door), which documents every operation once. The location
+of the arrays decides which implementation runs: the module of the same name in ``cpu/`` (Numba,
+LAPACK) or in ``cuda/``. Arguments are not checked here; ``fastsvgp.check`` validates what users
+pass. Matrices may have any strides. Results are C-contiguous and have the dtype of the arrays.
+
+The reverse rule of ``op`` is ``op_vjp(output_bar, ...)``. These operations have one: ``cholesky``
+and ``cholesky_inverse``; ``solve_triangular``, ``multiply_triangular``, ``solve_tril`` and
+``inverse_triangular``; ``newton_schulz_step``; ``stationary``, ``inner`` and ``squared_distances``;
+``gather_patches``, ``patch_sums`` and ``patch_pair_sums``; ``fourier_multiply_rows``;
+``gauss_hermite`` with its nodes; ``to_positive``. ``whitening_vjp`` is the rule of factor and solve
+together; ``whitened_cotangents`` and ``whitened_bars`` are that of ``whitened_marginals`` and
+``whitened_kl``. ``fourier_sweep``, ``whitened_step``, ``expectation``, ``tabulated_average``,
+``largest``, ``expected_logsumexp`` and ``gaussian_term`` return derivatives with their values. All
+others have no rule, among them ``tril_*``, ``chevron_*``, ``cholesky_product``,
+``cholesky_of_inverse`` and the operations of ``products``.
 
 All operations raise ``TypeError`` when some arrays are on a GPU and others are not (0-d NumPy
 arrays are always accepted). The message names the arguments.
@@ -14,8 +24,10 @@ from .chevron import chevron_log_det as chevron_log_det, chevron_multiply as che
 from .factorisations import (
     cholesky as cholesky,
     cholesky_inverse as cholesky_inverse,
+    cholesky_inverse_vjp as cholesky_inverse_vjp,
     cholesky_of_inverse as cholesky_of_inverse,
     cholesky_product as cholesky_product,
+    cholesky_vjp as cholesky_vjp,
     deflate as deflate,
     whitening_vjp as whitening_vjp,
 )
@@ -100,10 +112,14 @@ from .sparse_rows import (
 )
 from .triangular import (
     inverse_triangular as inverse_triangular,
+    inverse_triangular_vjp as inverse_triangular_vjp,
     multiply_triangular as multiply_triangular,
+    multiply_triangular_vjp as multiply_triangular_vjp,
     prefers_inverse as prefers_inverse,
     solve_triangular as solve_triangular,
+    solve_triangular_vjp as solve_triangular_vjp,
     solve_tril as solve_tril,
+    solve_tril_vjp as solve_tril_vjp,
     tril as tril,
     tril_gram as tril_gram,
     tril_multiply as tril_multiply,

@@ -3,7 +3,12 @@
 Only lower triangles are read.
 """
 
-from ..runtime.dispatch import operation
+import numpy as np
+
+from ..runtime.dispatch import family, operation
+from .triangular import multiply_triangular, solve_triangular, tril_product
+
+twin = family("factorisations")
 
 
 @operation("A", "noise")
@@ -29,6 +34,18 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
 
     Cost: M^3 / 3 flops per matrix.
     """
+
+
+def cholesky_vjp(L_bar, L):
+    """Compute the symmetric ``A_bar = L^-T (Phi(P) + Phi(P)') L^-1 / 2`` with P = L' L_bar.
+
+    L is the factor of A. Phi keeps the lower triangle and halves the diagonal (Murray 2016,
+    "Differentiation of the Cholesky decomposition"): dL = L Phi(L^-1 dA L^-T). It is the rule of
+    ``whitening_vjp`` with C = -P. Only lower triangles are read. 2 M^3 flops.
+    """
+    module = twin(L_bar=L_bar, L=L)
+    P = multiply_triangular(L, np.tril(L_bar), transpose=True, overwrite_b=True)
+    return -module.whitening_vjp(P, L, True)
 
 
 @operation("C", "L", "inverse")
@@ -59,6 +76,16 @@ def whitening_vjp(C, L, overwrite_c=False, inverse=None):
 @operation("L")
 def cholesky_inverse(L):
     """Compute ``(L L')^-1`` (..., M, M), symmetric, from lower factors. 2/3 M^3 flops."""
+
+
+def cholesky_inverse_vjp(Y_bar, L, Y):
+    """Compute ``L_bar = -tril(Y (Y_bar + Y_bar') L^-T)`` of ``Y = cholesky_inverse(L)``.
+
+    It follows from dY = -Y (dL L' + L dL') Y and Y L = L^-T. 2 M^3 flops.
+    """
+    twin(Y_bar=Y_bar, L=L, Y=Y)  # raises if they are on several devices, with these names
+    turned = solve_triangular(L, Y_bar + Y_bar.swapaxes(-1, -2), overwrite_b=True)
+    return -tril_product(Y, turned)
 
 
 @operation("L")

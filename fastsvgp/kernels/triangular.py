@@ -1,9 +1,14 @@
 """Lower triangular factors: solves, products, inverses.
 
-The strict upper triangle of a factor is never read.
+The strict upper triangle of a factor is never read. Its cotangent is lower, with zeros above the
+diagonal, and summed over the leading axes along which the factor was broadcast.
 """
 
-from ..runtime.dispatch import operation
+import numpy as np
+
+from ..runtime.dispatch import family, operation
+
+twin = family("triangular")
 
 
 @operation("L", "B")
@@ -28,12 +33,36 @@ def solve_triangular(L, B, transpose=False, overwrite_b=False):
     """
 
 
+def solve_triangular_vjp(X_bar, L, X, transpose=False):
+    """Compute ``(L_bar, B_bar)`` from the solution ``X``. 2 M^2 R flops.
+
+    dX = L^-1 (dB - dL X), so B_bar = L^-T X_bar and L_bar = -tril(B_bar X').
+    With ``transpose``, L_bar = -tril(X B_bar').
+    """
+    module = twin(X_bar=X_bar, L=L, X=X)
+    B_bar = module.solve_triangular(L, X_bar, not transpose)
+    left, right = (X, B_bar) if transpose else (B_bar, X)
+    return -_summed(module.tril_product(left, right), L), B_bar
+
+
 @operation("L", "B")
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     """Compute ``L B``, or ``L' B`` with ``transpose``; arguments as in ``solve_triangular``.
 
     M^2 R flops.
     """
+
+
+def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
+    """Compute ``(L_bar, B_bar)`` of ``multiply_triangular``. 2 M^2 R flops.
+
+    L_bar = tril(Y_bar B') and B_bar = L' Y_bar. With ``transpose``, L_bar = tril(B Y_bar') and
+    B_bar = L Y_bar.
+    """
+    module = twin(Y_bar=Y_bar, L=L, B=B)
+    B_bar = module.multiply_triangular(L, Y_bar, not transpose)
+    left, right = (B, Y_bar) if transpose else (Y_bar, B)
+    return _summed(module.tril_product(left, right), L), B_bar
 
 
 @operation("L", "B")
@@ -56,6 +85,17 @@ def solve_tril(L, W, transpose=False, overwrite_w=False):
     """
 
 
+def solve_tril_vjp(X_bar, L, X):
+    """Compute ``(L_bar, W_bar)`` from the result ``X`` of ``solve_tril``. 2/3 M^3 flops.
+
+    W_bar = tril(L^-T tril(X_bar)), L_bar = -tril(W_bar X'). X' is upper, so an entry of L_bar on or
+    below the diagonal takes no entry of L^-T tril(X_bar) above it.
+    """
+    module = twin(X_bar=X_bar, L=L, X=X)
+    W_bar = module.solve_tril(L, X_bar, True)
+    return -_summed(module.tril_product(W_bar, X, lower=True), L), W_bar
+
+
 @operation("L")
 def inverse_triangular(L, overwrite_l=False):
     """Compute ``L^-1`` (..., M, M), lower, zeros above the diagonal. M^3 / 3 flops.
@@ -63,6 +103,16 @@ def inverse_triangular(L, overwrite_l=False):
     ``overwrite_l``: allow the result to overwrite L, which must then have zeros above its diagonal,
     as the factors of ``cholesky`` do.
     """
+
+
+def inverse_triangular_vjp(X_bar, X):
+    """Compute ``L_bar = -tril(X' X_bar X')`` from the inverse ``X``. 2 M^3 flops.
+
+    It follows from dX = -X dL X. Only lower triangles are read.
+    """
+    module = twin(X_bar=X_bar, X=X)
+    turned = module.multiply_triangular(X, np.tril(X_bar).swapaxes(-1, -2))  # (X_bar X')'
+    return -module.tril(module.multiply_triangular(X, turned.swapaxes(-1, -2), True))
 
 
 @operation("L")
@@ -102,3 +152,10 @@ def tril(A):
 
     A is C-contiguous.
     """
+
+
+def _summed(L_bar, L):
+    """Sum over the leading axes along which L was broadcast."""
+    shape = (1,) * (L_bar.ndim - L.ndim) + L.shape
+    axes = tuple(i for i, n in enumerate(shape) if n != L_bar.shape[i])
+    return L_bar.sum(axes, keepdims=True).reshape(L.shape) if axes else L_bar.reshape(L.shape)

@@ -40,6 +40,12 @@ def twin_of(request):
 
 
 @pytest.fixture
+def door_of(gpu):
+    """Return a function from the stem of a family to its front door, for NumPy arrays."""
+    return lambda stem: on_device(gpu.cupy, stem, "kernels")
+
+
+@pytest.fixture
 def cutting(monkeypatch):
     """``twin_of`` with tensor cores that truncate where an addition would round, as on devices."""
     if shutil.which("g++") is None:

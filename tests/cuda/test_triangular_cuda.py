@@ -6,6 +6,7 @@ from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.emulated import assert_same_in_any_order, emulated
 from support import triangular_problems as problems
 
+from fastsvgp import kernels
 from fastsvgp.kernels.cpu import triangular as cpu
 from fastsvgp.kernels.cuda import triangular as cuda
 from tests.kernels.test_triangular import (  # noqa: F401
@@ -13,7 +14,9 @@ from tests.kernels.test_triangular import (  # noqa: F401
     test_batches_broadcast,
     test_empty_arrays,
     test_given_memory_holds_the_result,
+    test_reverse_rules_against_dense_matrices,
     test_strided_and_read_only_arguments,
+    test_the_cotangent_of_a_shared_factor_is_summed,
 )
 
 assert_agree = problems.assert_agree
@@ -64,11 +67,11 @@ def test_nothing_waits_for_the_device(rng, M):
 
         L, W, B, C, w, square = map(cp.asarray, arrays)
         before = copies.to_host
-        for transpose in (False, True):
-            twin.solve_triangular(L, B, transpose)
-            twin.multiply_triangular(L, B, transpose)
-            twin.solve_tril(L, W, transpose)
-        twin.inverse_triangular(L)
+        X = twin.solve_triangular(L, B)
+        kernels.solve_triangular_vjp(C, L[0], X)
+        kernels.multiply_triangular_vjp(C, L, B)
+        kernels.solve_tril_vjp(square, L, twin.solve_tril(L, W))
+        kernels.inverse_triangular_vjp(square, twin.inverse_triangular(L))
         twin.tril_gram(L, w)
         twin.tril_product(B, C, square, True)
         assert copies.to_host == before

@@ -157,7 +157,7 @@ def latent(rng, X, posterior, scale=1.0, mean=None):
     if posterior == "LikelihoodForm":
         q = fs.posteriors.LikelihoodForm(m, rng.uniform(0.2, 0.5, M))
     else:
-        q = getattr(fs, posterior)(
+        q = getattr(fs.posteriors, posterior)(
             m, np.diag(rng.uniform(0.3, 0.8, M)) + np.tril(rng.uniform(-0.1, 0.1, (M, M)), -1)
         )
     return Latent(fs.RBF(0.9, lengthscales), Z, q, mean)

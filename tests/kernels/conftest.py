@@ -11,6 +11,12 @@ def twin_of():
     return lambda stem: importlib.import_module(f"fastsvgp.kernels.{stem}")
 
 
+@pytest.fixture
+def door_of(twin_of):
+    """Return the same, for bodies that call compositions of the front door."""
+    return twin_of
+
+
 @pytest.fixture(params=["small", "direct", "product"])
 def form(request, monkeypatch):
     """Each form of the distances in pairwise, whatever D and the size.

@@ -97,6 +97,23 @@ def test_nan_and_infinity_fail_instead_of_passing_through(rng, M, bad):
         kernels.cholesky(A)
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("M", [1, 3, 70])
+def test_reverse_rules(rng, M, batch):
+    A = spd(rng, M, batch)
+    L = kernels.cholesky(A)
+    bar = rng.standard_normal(A.shape)
+    A_bar = kernels.cholesky_vjp(bar, L)
+    np.testing.assert_array_equal(A_bar, A_bar.swapaxes(-1, -2))
+    np.testing.assert_array_equal(A_bar, kernels.cholesky_vjp(unread(bar), unread(L)))
+    steps = [symmetric(rng, A.shape)]
+    assert_adjoint(kernels.cholesky, (A,), (A_bar,), np.tril(bar), rng, directions=steps)
+    Y = kernels.cholesky_inverse(L)
+    L_bar = kernels.cholesky_inverse_vjp(bar, unread(L), Y)
+    steps = [np.tril(steps[0])]
+    assert_adjoint(kernels.cholesky_inverse, (L,), (L_bar,), bar, rng, directions=steps)
+
+
 @pytest.mark.parametrize("M, N", [(1, 1), (4, 3), (70, 20), (97, 2), (300, 7)])
 def test_whitening_lemma(rng, M, N):
     """The gradient of g(L^-1 Y1, L^-1 Y2) in A = L L' depends only on C = sum X_bar X'."""

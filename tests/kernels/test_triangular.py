@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import triangular_problems as problems
 from support.looped import looped
+from support.numerics import assert_adjoint
 
 from fastsvgp import kernels
 
@@ -36,6 +37,40 @@ def test_batches_broadcast(twin_of, rng, M, R, batch_L, batch_B):
             twin.multiply_triangular(unread(L), B, transpose),
         )
         problems.assert_agree(found, (X, op @ B), float)
+
+
+@every_dtype
+@pytest.mark.parametrize("M, R, batch", problems.SHAPES)
+def test_reverse_rules_against_dense_matrices(door_of, rng, M, R, batch, dtype):
+    problems.check_rules(door_of("triangular"), rng, M, R, batch, dtype)
+
+
+@pytest.mark.parametrize("M, R", [(5, 3), (33, 5), (70, 2)])
+@looped("batch_L, batch_B", BATCHES)
+def test_the_cotangent_of_a_shared_factor_is_summed(door_of, rng, M, R, batch_L, batch_B):
+    L, W, _, _, _, square = problems.problem(rng, M, R, batch_L, float)
+    batch, T = np.broadcast_shapes(batch_L, batch_B), problems.transposed
+    B, bar, square = (rng.standard_normal((*batch, M, n)) for n in (R, R, M))
+    door, unread, wide = door_of("triangular"), problems.unread, np.broadcast_to(L, square.shape)
+
+    def summed(L_bar):
+        over = tuple(range(len(batch) - len(batch_L)))
+        stretched = tuple(i for i, n in enumerate(batch_L) if n == 1)
+        return np.tril(L_bar).sum(over).sum(stretched, keepdims=True)
+
+    for transpose in (False, True):
+        op = T(wide) if transpose else wide
+        X, pulled = np.linalg.solve(op, B), np.linalg.solve(T(op), bar)
+        for name, given, B_bar, (left, right) in (
+            ("solve_triangular_vjp", X, pulled, (-pulled, X)),
+            ("multiply_triangular_vjp", B, T(op) @ bar, (bar, B)),
+        ):
+            left, right = (right, left) if transpose else (left, right)
+            found = getattr(door, name)(bar, unread(L), given, transpose)
+            problems.assert_agree(found, (summed(left @ T(right)), B_bar), float)
+    V, W_bar = np.linalg.solve(wide, np.tril(W)), np.linalg.solve(T(wide), np.tril(square))
+    found = door.solve_tril_vjp(unread(square), unread(L), np.tril(V))
+    problems.assert_agree(found, (summed(-W_bar @ T(V)), np.tril(W_bar)), float)
 
 
 def test_strided_and_read_only_arguments(twin_of, rng):
@@ -99,3 +134,26 @@ def test_more_blocks(rng, M, R):
     arrays = problems.problem(rng, M, R, (2,) if M <= 200 else (), float)
     found = problems.results_of(kernels, *arrays)
     problems.assert_agree(found, problems.definition(*arrays), float, 2000)
+
+
+@looped("batch", [(), (2,)])
+@looped("M, R", [(1, 1), (3, 5), (70, 4)])
+def test_reverse_rules(rng, M, R, batch):
+    L, W, B, bar, _, square_bar = problems.problem(rng, M, R, batch, float)
+    lower, other = np.tril(rng.standard_normal((2, *L.shape)))
+    X, Y = kernels.inverse_triangular(L), kernels.solve_tril(L, W)
+    rules = [
+        (kernels.inverse_triangular, (L,), (kernels.inverse_triangular_vjp(square_bar, X),)),
+        (kernels.solve_tril, (L, W), kernels.solve_tril_vjp(square_bar, L, Y)),
+    ]
+    for f, args, bars in rules:
+        assert_adjoint(f, args, bars, np.tril(square_bar), rng, directions=[lower, other])
+    for transpose in (False, True):
+        X = kernels.solve_triangular(L, B, transpose)
+        for f, bars in (
+            (kernels.solve_triangular, kernels.solve_triangular_vjp(bar, L, X, transpose)),
+            (kernels.multiply_triangular, kernels.multiply_triangular_vjp(bar, L, B, transpose)),
+        ):
+            directions = [lower, rng.standard_normal(B.shape)]
+            f = lambda L, B, f=f, turned=transpose: f(L, B, turned)  # noqa: E731
+            assert_adjoint(f, (L, B), bars, bar, rng, directions=directions)

@@ -167,8 +167,10 @@ def check_cholesky(rng, gpu, M, dtype):
             False,
             rng.uniform(0.1, 1.0, M).astype(dtype),
         ),
+        "cholesky_vjp": (C, L),
         "whitening_vjp": (C, L),
         "cholesky_inverse": (L,),
+        "cholesky_inverse_vjp": (C, L, kernels.cholesky_inverse(L)),
         "cholesky_product": (with_nan,),
         "cholesky_of_inverse": (A, 0.1),
     }

@@ -64,12 +64,12 @@ def laid_out(cupy, array):
     return cupy.ndarray(array.shape, array.dtype, start, array.strides)
 
 
-def on_device(cupy, stem):
-    """Return the CUDA twin of a family for NumPy arrays.
+def on_device(cupy, stem, room="kernels.cuda"):
+    """Return the CUDA twin of a family, or its front door, for NumPy arrays.
 
     Arrays are copied to the device with their layouts, and results back with theirs.
     """
-    module = importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
+    module = importlib.import_module(f"fastsvgp.{room}.{stem}")
 
     def there(a):
         return (

@@ -90,13 +90,51 @@ def _products_of_lowers(twin, L, W, square):
     )
 
 
+def rules_by_definition(L, W, B, C, w, square):
+    """Return all cotangents of the family, in the dtype of the arrays; C is that of results."""
+    X, Y, V, S = solved(L, B), solved(L, B, True), solved(L, W), solved(L, np.tril(square), True)
+    inverse = solved(L, np.broadcast_to(np.eye(L.shape[-1], dtype=L.dtype), L.shape))
+    return [
+        -np.tril(solved(L, C, True) @ transposed(X)), solved(L, C, True),
+        -np.tril(Y @ transposed(solved(L, C))), solved(L, C),
+        np.tril(C @ transposed(B)), transposed(L) @ C, np.tril(B @ transposed(C)), L @ C,
+        -np.tril(S @ transposed(V)), np.tril(S),
+        -np.tril(transposed(inverse) @ np.tril(square) @ transposed(inverse)),
+    ]  # fmt: skip
+
+
+def rules_of(door, L, W, B, C, w, square):
+    """Return the same from a front door; unused triangles of arguments hold NaN."""
+    L, W, square = map(unread, (L, W, square))
+    X, Y = door.solve_triangular(L, B), door.solve_triangular(L, B, True)
+    results = [
+        *door.solve_triangular_vjp(C, L, X),
+        *door.solve_triangular_vjp(C, L, Y, True),
+        *door.multiply_triangular_vjp(C, L, B),
+        *door.multiply_triangular_vjp(C, L, B, True),
+        *door.solve_tril_vjp(square, L, door.solve_tril(L, W)),
+        door.inverse_triangular_vjp(square, unread(door.inverse_triangular(L))),
+    ]
+    for lower in (*results[:8:2], *results[8:]):
+        assert not np.triu(lower, 1).any()
+    return results
+
+
 SLACK = 8  # inverted blocks reached 4.4 times the error of substitution, over 12 seeds
 
 
 def check_all(twin, rng, M, R, batch, dtype):
-    arrays = problem(rng, M, R, batch, dtype)
+    _check(results_of, definition, twin, *problem(rng, M, R, batch, dtype))
+
+
+def check_rules(door, rng, M, R, batch, dtype):
+    _check(rules_of, rules_by_definition, door, *problem(rng, M, R, batch, dtype))
+
+
+def _check(found, definition, twin, *arrays):
+    dtype = arrays[0].dtype
     plain, truth = definition(*arrays), definition(*(a.astype(np.longdouble) for a in arrays))
-    for result, in_dtype, exact in zip(results_of(twin, *arrays), plain, truth, strict=True):
+    for result, in_dtype, exact in zip(found(twin, *arrays), plain, truth, strict=True):
         assert result.dtype == dtype and result.shape == exact.shape and result.flags.c_contiguous
         assert_as_accurate_as(result, in_dtype, exact, SLACK)
 
