@@ -87,7 +87,7 @@ def test_importing_does_not_load_extending():
 def test_extending_offers_what_its_rooms_do():
     """Names that ``fastsvgp`` has too are the same objects; inner paths still provide them."""
     from fastsvgp.bounds.layer_pass import LayerPass
-    from fastsvgp.covariances.base import ALL, wanted
+    from fastsvgp.covariances.base import ALL, needs
     from fastsvgp.likelihoods.base import NODES
     from fastsvgp.likelihoods.targets import refuse
     from fastsvgp.posteriors.base import Bars, Joint, Projection, raise_to_floor
@@ -124,7 +124,7 @@ def test_extending_offers_what_its_rooms_do():
         ("X1",),
         ("covariance.variances",),
     ):
-        assert extending.matches("covariance.variance", need) == wanted(need, "variance")
+        assert extending.matches("covariance.variance", need) == needs(need, "variance")
 
 
 def test_building_a_model_compiles_nothing():

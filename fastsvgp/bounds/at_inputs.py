@@ -4,7 +4,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..records import Marginals
-from .mixture import Mixture, by_sample
+from .mixture import Mixture, split_samples
 from .protocol import kind_of
 
 NAMES = ("Xs", "Ys")  # names of the arguments in messages
@@ -56,8 +56,8 @@ class AtInputs:
     def marginals(self):
         """Return the marginals (..., N) at all rows, for models with one draw of a row."""
         parts = [self.layer.forward(self.X[rows], rows)[0] for rows in self.slices]
-        f = Marginals(*(joined([getattr(f, name) for f in parts]) for name in ("mean", "var")))
-        self.checked(total(f.var))
+        f = Marginals(*(join([getattr(f, name) for f in parts]) for name in ("mean", "var")))
+        self.check_results(total(f.var))
         return f
 
     def means(self):
@@ -65,19 +65,19 @@ class AtInputs:
         means, seen, S = [], 0.0, self.layer.samples
         for rows in self.slices:
             mean = self.layer.means(self.X[rows], rows)
-            means.append(mean if S == 1 else self.mixture.average(by_sample(mean, S)))
+            means.append(mean if S == 1 else self.mixture.average(split_samples(mean, S)))
             seen = seen + total(means[-1])
-        self.checked(seen)
-        return joined(means)
+        self.check_results(seen)
+        return join(means)
 
-    def gathered(self, function):
+    def gather(self, function):
         """Return the arrays (..., n) of ``function(f, y)`` at all rows, as (N, ...).
 
         f are the marginals, y the targets. The function is called once,
         or for each chunk of a model with several draws of a row.
         """
         found = [function(f, y) for f, y in self._pieces()]
-        return tuple(trailing(joined(part)) for part in zip(*found, strict=True))
+        return tuple(trailing(join(part)) for part in zip(*found, strict=True))
 
     def _pieces(self):
         if self.layer.samples == 1:
@@ -89,15 +89,15 @@ class AtInputs:
             seen = seen + total(f.var)
             y = None if self.Y is check.ABSENT else self.Y[..., rows]
             yield f, y
-        self.checked(seen)
+        self.check_results(seen)
 
-    def checked(self, seen):
+    def check_results(self, seen):
         """Report clamped variances; ``seen`` is a number that is finite if all results are."""
         check.report_clamped(self.layer.clamped)
         check.result(seen, self.model)
 
 
-def with_variance(full_cov, var, name="full_cov"):
+def has_variance(full_cov, var, name="full_cov"):
     """Return whether a prediction has a variance or, with ``full_cov``, a covariance."""
     if check.flag(name, full_cov) and not check.flag("var", var):
         raise ValueError(
@@ -106,7 +106,7 @@ def with_variance(full_cov, var, name="full_cov"):
     return check.flag("var", var)
 
 
-def joined(parts):
+def join(parts):
     """Concatenate arrays (..., n)."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 

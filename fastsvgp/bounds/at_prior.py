@@ -66,7 +66,7 @@ def joint_posterior(model: SVGP, jitter: float | None = None) -> SVGP:
         )
     L, means, trils = _factor(given.covariance, given.inducing, jitter, dtype), [], []
     for name, at in q.spans(len(L)):
-        mean, tril = q.whitened(np.ascontiguousarray(L[at, at], like=L), name)
+        mean, tril = q.whiten(np.ascontiguousarray(L[at, at], like=L), name)
         means.append(mean)
         trils.append((at, tril))
     mean = np.concatenate(means, axis=-1)
@@ -75,7 +75,7 @@ def joint_posterior(model: SVGP, jitter: float | None = None) -> SVGP:
         tril[..., at, at] = block
     joint = Whitened(mean, kernels.tril(tril))
     if q.unwhitens:
-        joint = Marginal(mean, joint.scale_tril).unwhitened(L, mean, joint.scale_tril)
+        joint = Marginal(mean, joint.scale_tril).unwhiten(L, mean, joint.scale_tril)
     joined: Any = replace(given, inducing=stacked(given.inducing), posterior=joint)
     return joined
 
@@ -134,19 +134,19 @@ def at_prior(
     device_like = next(value for path, _, value in leaves(given) if path.startswith("inducing"))
     means = [np.zeros((*batch, size), dtype, like=device_like) for size in sizes]
     if issubclass(kind, DualTying):
-        return _with_checks_read(of_kind(means[0], np.zeros_like(identities(means[0]))))
+        return _read_checks(of_kind(means[0], np.zeros_like(identities(means[0]))))
     if issubclass(kind, DecoupledWeights):
-        return _with_checks_read(of_kind(means[0], identities(means[0]), means[1]))
+        return _read_checks(of_kind(means[0], identities(means[0]), means[1]))
     if not of_kind.unwhitens:
-        return _with_checks_read(
+        return _read_checks(
             of_kind(*(field for mean in means for field in (mean, identities(mean))))
         )
     L, end = _factor(given.covariance, given.inducing, jitter, dtype), 0
     q = of_kind(*[None] * len(of_kind._record_fields))
     for name, size, mean in zip(of_kind.names, sizes, means, strict=True):
         at, end = slice(end, end + size), end + size
-        q = q.unwhitened(np.ascontiguousarray(L[at, at], like=L), mean, identities(mean), name)
-    return _with_checks_read(q)
+        q = q.unwhiten(np.ascontiguousarray(L[at, at], like=L), mean, identities(mean), name)
+    return _read_checks(q)
 
 
 @private_record
@@ -162,7 +162,7 @@ def _factor(covariance, inducing, jitter, dtype):
         return covariance_factor(covariance.Kuu(inducing), check.jitter_amount(jitter, dtype))
 
 
-def _with_checks_read(posterior):
+def _read_checks(posterior):
     """Return a posterior after its deferred checks have been read."""
     fields = [value for name, value in vars(posterior).items() if name.startswith("mean")]
     check.result(

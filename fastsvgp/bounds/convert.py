@@ -93,7 +93,7 @@ def state_of(q, prior):
     q(u') = N(B^-1 t, B^-1) with B = I + A.
     """
     if isinstance(q, GaussianFactor):
-        mean, tril = q.whitened(prior.L)
+        mean, tril = q.whiten(prior.L)
         B = kernels.cholesky_inverse(tril)
         t = kernels.matmul(B, mean[..., None])[..., 0]
         return t, add_to_diagonals(B, -1)
@@ -132,7 +132,7 @@ def _gaussian(kind, q, prior):
 
 def _from_moments(kind, L, means, trils, batch):
     mean, tril = means.reshape(*batch, -1), trils.reshape(*batch, *trils.shape[1:]).copy()
-    return kind(mean, tril).unwhitened(L, mean, kernels.tril(tril))
+    return kind(mean, tril).unwhiten(L, mean, kernels.tril(tril))
 
 
 def _sites(q, prior):

@@ -64,7 +64,7 @@ class DecoupledLayerPass(LayerPass):
         q, covariance, pair = layer.posterior, layer.covariance, layer.inducing
         (Z, O), roots = sets_of(pair), {name.partition(".")[0] for name in need}  # noqa: E741
         on_Z = LayerParts(covariance, Whitened(q.mean_u, q.scale_tril_u), _OnlyZ(Z), layer.mean)
-        super().__init__(on_Z, jitter, columns, _of_Z(need))
+        super().__init__(on_Z, jitter, columns, _need_on_Z(need))
         self._q, self._pair, self._O, self._jitter = q, pair, O, jitter
         self.num_inducing, self._w = len(Z) + len(O), q.weights_v.reshape(-1, len(O))
         fields = tuple(name for name in need if name.startswith("covariance"))
@@ -107,7 +107,7 @@ class DecoupledLayerPass(LayerPass):
     def pull(self, rows, f_bar):
         of_Z, back = rows
         bars = back(f_bar.mean.reshape(len(self._w), -1), self._of_Kvf, self._of_w)
-        return plus(self._take(*bars), super().pull(of_Z, f_bar))
+        return plus(self._add_bars(*bars), super().pull(of_Z, f_bar))
 
     def kl(self):
         value = 0.0
@@ -131,7 +131,7 @@ class DecoupledLayerPass(LayerPass):
         w_bar, *bars = self._Kvu_back(both, self._of_K, self._of_w)
         if rho is not None and self._of_w:
             w_bar = w_bar[: len(r_bar)] + rho * w_bar[len(r_bar) :]
-        Z_bar = self._take(w_bar, *bars)
+        Z_bar = self._add_bars(w_bar, *bars)
         if kl_bar and (self._of_K or self._of_w):
             self._pull_form(kl_bar)
         q, of_u, inducing_bar = self._q, of_Z.posterior, None
@@ -160,7 +160,7 @@ class DecoupledLayerPass(LayerPass):
         stepped = super().natural_step(step_size)
         return replace(self._q, mean_u=stepped.mean, scale_tril_u=stepped.scale_tril)
 
-    def _take(self, w_bar, K_bar, O_bar, other_bar):
+    def _add_bars(self, w_bar, K_bar, O_bar, other_bar):
         """Add cotangents to the sums; return the last."""
         if w_bar is not None:
             self._w_bar += w_bar
@@ -228,7 +228,7 @@ class _OnlyZ(InducingSets):
     Z: Any = leaf()
 
 
-def _of_Z(need):
+def _need_on_Z(need):
     """Translate the names of ``need`` to fields of the layer on Z."""
     fields_on_Z = {
         "posterior.mean_u": "posterior.mean",

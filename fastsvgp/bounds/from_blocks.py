@@ -16,7 +16,7 @@ from ..records.typed import Array, ArrayLike, Random, Seed
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
 from .at_inputs import total, trailing
-from .gradient_sums import scaled
+from .gradient_sums import scale_bars
 from .layer_pass import LayerParts, LayerPass
 
 
@@ -61,9 +61,9 @@ def elbo_and_grad_from_blocks(
     """
     models.check_options("elbo_and_grad_from_blocks", Blocks, random, OPTIONS, "random")
 
-    def checked(Y):
+    def cast(Y):
         Y = check.as_array("Y", Y)
-        found, given, dtype, outputs = _checked(blocks, _Model(posterior, likelihood), Y)
+        found, given, dtype, outputs = _check(blocks, _Model(posterior, likelihood), Y)
         given.likelihood.check_settings()
         return (
             found,
@@ -74,10 +74,10 @@ def elbo_and_grad_from_blocks(
 
     w = {}
     if weights is None:
-        blocks, given, Y, dtype = checked(Y)
+        blocks, given, Y, dtype = cast(Y)
     else:
         (blocks, given, Y, dtype), weights = weighing.through(
-            lambda _, Y: checked(Y), None, Y, weights, columns := check.num_columns(likelihood)
+            lambda _, Y: cast(Y), None, Y, weights, columns := check.num_columns(likelihood)
         )
         weighing.check_likelihood(likelihood)
         w = {"weights": weighing.laid_out(weights, Y, dtype, columns)}
@@ -95,7 +95,9 @@ def elbo_and_grad_from_blocks(
     f, rows = layer.forward(None)
     check.report_clamped(layer.clamped)
     f = laid_out(given.likelihood, f)
-    ell, f_bar, likelihood_bar = scaled(scale, *given.likelihood.expected_log_prob(Y, f, rng, **w))
+    ell, f_bar, likelihood_bar = scale_bars(
+        scale, *given.likelihood.expected_log_prob(Y, f, rng, **w)
+    )
     kl = layer.kl()
     layer.pull(rows, stacked(given.likelihood, f_bar))
     posterior_bar = layer.finish(-1.0).posterior
@@ -141,7 +143,7 @@ def predict_from_blocks(
     True
     """
     full_cov = check.flag("full_cov", full_cov)
-    blocks, given, dtype, _ = _checked(blocks, _Model(posterior), full_cov=full_cov)
+    blocks, given, dtype, _ = _check(blocks, _Model(posterior), full_cov=full_cov)
     layer = LayerPass(
         LayerParts(_Blocks(blocks), given.posterior),
         check.jitter_amount(jitter, dtype),
@@ -200,7 +202,7 @@ class _Model:
     likelihood: Any = None
 
 
-def _checked(blocks, given, Y=None, full_cov=False):
+def _check(blocks, given, Y=None, full_cov=False):
     """Return ``(blocks, given, dtype, leading axes of the posterior)``, all in one dtype."""
     if not isinstance(blocks, Blocks):
         raise TypeError(

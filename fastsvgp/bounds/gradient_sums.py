@@ -13,7 +13,7 @@ from ..runtime.deferred_checks import on_device
 HOST = frozenset((np.ndarray, np.float64, np.float32, type(None)))
 
 
-def scaled(factor, *trees):
+def scale_bars(factor, *trees):
     """Multiply records and arrays by a number; None stays None.
 
     The first tree determines whether all are on a device.
@@ -21,11 +21,11 @@ def scaled(factor, *trees):
     if factor == 1.0:
         return trees
     if on_device(trees[0]):
-        return _joined([[tree] for tree in trees], factor)
+        return _sum_at_once([[tree] for tree in trees], factor)
     return [_each(lambda array: array * factor, [tree]) for tree in trees]
 
 
-def added(*sums):
+def add_gradients(*sums):
     """Sum each sequence of records of one structure, or of arrays.
 
     None is skipped; the sum of an empty sequence is None.
@@ -33,11 +33,11 @@ def added(*sums):
     sums = [[tree for tree in trees if tree is not None] for trees in sums]
     firsts = [value for trees in sums for value in _leaves(trees)]
     if not HOST.issuperset(map(type, firsts)) and any(map(on_device, firsts)):
-        return _joined(sums)
+        return _sum_at_once(sums)
     return [_each(_sum, trees) for trees in sums]
 
 
-def _joined(sums, factor=1.0):
+def _sum_at_once(sums, factor=1.0):
     """Return ``factor`` times the sum of the trees in each list, in one launch."""
     groups = []
     for trees in sums:

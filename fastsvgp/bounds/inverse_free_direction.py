@@ -71,7 +71,7 @@ def lsvgp_direction(
 
 def _direction(model, X, Y, scale, *, wrt=None, with_inverse=True, **options):
     check.parts(model)
-    wrt = wrt if with_inverse else _but_inverse(model, wrt)
+    wrt = wrt if with_inverse else _exclude_inverse(model, wrt)
     if "likelihood" not in model.posterior.directions:
         kind = type(model.posterior).__name__
         raise TypeError(
@@ -81,7 +81,7 @@ def _direction(model, X, Y, scale, *, wrt=None, with_inverse=True, **options):
     return value_and_grad(model, X, Y, scale, wrt=wrt, direction="likelihood", **options)
 
 
-def _but_inverse(model, wrt):
+def _exclude_inverse(model, wrt):
     """Return the leaves below the names ``wrt`` without the inverse factor."""
     wrt, left_out = check.names(wrt, model), f"posterior.{model.posterior.inverse_field}"
     return tuple(path for path, _, _ in leaves(model) if path != left_out and matches(path, wrt))

@@ -18,11 +18,11 @@ from ..posteriors.base import (
     PriorFactor,
     cached_attribute,
     covariance_factor,
-    over_outputs,
+    sum_over_outputs,
 )
 from ..records import Marginals, is_record, leaves, plus
 from ..records.inducing_sets import naming_repeated
-from .gradient_sums import added
+from .gradient_sums import add_gradients
 from .protocol import ALL, LayerProtocol
 
 # inducing variables; for more, recomputing Kuu in its reverse rule costs 1 % of the time and saves
@@ -41,13 +41,13 @@ class LayerParts(NamedTuple):
     mean: Any = None
 
 
-class Rows(NamedTuple):
+class LayerResiduals(NamedTuple):
     """Residuals of a chunk of rows for the backward pass."""
 
     X: Any
     inner: Any
     Kuf: Any
-    saved: Any
+    residuals: Any
 
 
 class LayerBars(NamedTuple):
@@ -126,20 +126,20 @@ class LayerPass(LayerProtocol):
     def clamped(self):
         return self.work.clamped
 
-    def of_omitted_variances(self):
-        return self.work.of_omitted_variances() if self.work.omits else 0.0
+    def omitted_variances(self):
+        return self.work.omitted_variances() if self.work.omits else 0.0
 
     def forward(self, X, rows=ALL):
-        """Return ``(Marginals, Rows)`` at a chunk of rows X (N, D)."""
+        """Return ``(Marginals, LayerResiduals)`` at a chunk of rows X (N, D)."""
         covariance, inner_rows, _ = inner = self.layer.covariance.inner(X)
         Kuf = covariance.Kuf(self.layer.inducing, inner_rows)
-        return self._through(X, inner, Kuf, *self.work.project(Kuf, covariance.kff(inner_rows)))
+        return self._complete(X, inner, Kuf, *self.work.project(Kuf, covariance.kff(inner_rows)))
 
-    def _through(self, X, inner, Kuf, f, saved):
+    def _complete(self, X, inner, Kuf, f, residuals):
         """Complete ``forward`` from the marginals and residuals of the posterior's pass."""
         mean = self.layer.mean
         f = f if mean is None else Marginals(f.mean + mean(X), f.var)
-        return f, Rows(X, inner, Kuf, saved)
+        return f, LayerResiduals(X, inner, Kuf, residuals)
 
     def means(self, X, rows=ALL):
         """Return the means (..., N) of ``forward``, k(X, Z) v and the mean function, alone."""
@@ -193,9 +193,9 @@ class LayerPass(LayerProtocol):
 
         Returns the cotangents of X (N, D) if "inputs" are needed, else None.
         """
-        X, (covariance, inner_rows, below), Kuf, saved = rows
+        X, (covariance, inner_rows, below), Kuf, residuals = rows
         self._pulled, self._inner = True, covariance
-        Kuf_bar, X_bar = self.work.pull(saved, f_bar), None
+        Kuf_bar, X_bar = self.work.pull(residuals, f_bar), None
         if self._of_mean:
             mean_bar, X_bar = self.layer.mean.vjp(f_bar.mean, X, self._of_mean)
             self._mean_bar = plus(mean_bar, self._mean_bar)
@@ -209,7 +209,7 @@ class LayerPass(LayerProtocol):
                 Kuf_bar, Kuf, self.layer.inducing, inner_rows, self._inner_Kuf
             )
             of_kff = (
-                covariance.kff_vjp(over_outputs(f_bar.var), inner_rows, self._inner_kff)
+                covariance.kff_vjp(sum_over_outputs(f_bar.var), inner_rows, self._inner_kff)
                 if self._inner_kff
                 else (None, None)
             )
@@ -251,7 +251,7 @@ class LayerPass(LayerProtocol):
             )
             self._covariance_bars.append(covariance_bar)
             self._inducing_bars.append(inducing_bar)
-        covariance_bar, inducing_bar, below_bar = added(
+        covariance_bar, inducing_bar, below_bar = add_gradients(
             self._covariance_bars, self._inducing_bars, self._below_bars
         )
         covariance_bar = self.layer.covariance.outer_bar(

@@ -11,7 +11,7 @@ from ..likelihoods.layout import laid_out, of_unit
 HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
 
 
-def by_sample(values, S):
+def split_samples(values, S):
     """Reshape (..., S n) of all draws to (S, ..., n)."""
     return np.moveaxis(values.reshape(*values.shape[:-1], S, -1), -2, 0)
 
@@ -30,7 +30,7 @@ class Mixture:
         """Return the mean and variance of the mixture, from those of its parts."""
         if self.S == 1:
             return mean, var
-        mean, var = by_sample(mean, self.S), by_sample(var, self.S)
+        mean, var = split_samples(mean, self.S), split_samples(var, self.S)
         centre = self.average(mean)
         return centre, self.average(var) + self.average(np.square(mean - centre))
 
@@ -40,10 +40,10 @@ class Mixture:
 
     def log_density(self, y, f):
         """Return the log density (n,) of targets, of all outputs of a row jointly."""
-        logs = self.likelihood.predict_log_density(self._repeated(y), laid_out(self.likelihood, f))
+        logs = self.likelihood.predict_log_density(self._repeat(y), laid_out(self.likelihood, f))
         if self.S == 1:
             return logs
-        logs = by_sample(logs, self.S)
+        logs = split_samples(logs, self.S)
         # finite, also if all are -inf
         top = np.maximum(logs.max(axis=0), np.finfo(logs.dtype).min)
         with np.errstate(divide="ignore"):
@@ -51,8 +51,8 @@ class Mixture:
 
     def cdf(self, y, f):
         """Return the distribution function at targets (..., n), of each output."""
-        p = self.likelihood.predict_cdf(self._repeated(y), laid_out(self.likelihood, f))
-        return p if self.S == 1 else self.average(by_sample(p, self.S))
+        p = self.likelihood.predict_cdf(self._repeat(y), laid_out(self.likelihood, f))
+        return p if self.S == 1 else self.average(split_samples(p, self.S))
 
     def quantiles(self, levels, f):
         """Return an array (..., n) for each level.
@@ -64,7 +64,7 @@ class Mixture:
             return tuple(of_parts)
         found, counts = [], self.likelihood.counts
         for parts, level in zip(of_parts, levels, strict=True):
-            parts = by_sample(parts, self.S)
+            parts = split_samples(parts, self.S)
             low, high = parts.min(axis=0), parts.max(axis=0)
             for _ in range(HALVINGS):
                 if not (low < high).any():
@@ -75,5 +75,5 @@ class Mixture:
             found.append(high)
         return tuple(found)
 
-    def _repeated(self, y):
+    def _repeat(self, y):
         return y if self.S == 1 else np.concatenate([y] * self.S, axis=-1)

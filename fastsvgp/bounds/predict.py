@@ -21,7 +21,7 @@ from ..records.typed import (
 )
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
-from .at_inputs import AtInputs, joined, total, trailing, with_variance
+from .at_inputs import AtInputs, has_variance, join, total, trailing
 from .layer_pass import MEANS
 from .protocol import kind_of
 from .svgp import SVGP
@@ -113,21 +113,21 @@ def predict_f(
         kind_of(model).check_joint()
     across = check.flag("full_output_cov", others.pop("full_output_cov", False))
     name = "full_output_cov" if across else "full_cov"
-    if not with_variance(across or full_cov, var, name):
+    if not has_variance(across or full_cov, var, name):
         at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size, need=(MEANS,), **others)
         return trailing(at.means())
     if across:
-        return _across_outputs(model, Xs, full_cov, jitter, chunk_size)
+        return _joint_outputs(model, Xs, full_cov, jitter, chunk_size)
     if full_cov:
         at = AtInputs(model, Xs, jitter=jitter, joint=True)
         mean, cov = at.layer.joint(at.X)
-        at.checked(total(cov))
+        at.check_results(total(cov))
         return trailing(mean), cov
     at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size, **others)
-    return at.gathered(lambda f, _: at.mixture.moments(f.mean, f.var))
+    return at.gather(lambda f, _: at.mixture.moments(f.mean, f.var))
 
 
-def _across_outputs(model, Xs, full_cov, jitter, chunk_size):
+def _joint_outputs(model, Xs, full_cov, jitter, chunk_size):
     """Return means (N, J), and covariances (N, J, J) over the functions at each row."""
     if full_cov:
         raise ValueError(
@@ -135,10 +135,10 @@ def _across_outputs(model, Xs, full_cov, jitter, chunk_size):
             " give one of them, or draw with sample_f"
         )
     at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size)
-    means, covs = zip(*(at.layer.across_outputs(at.X[rows]) for rows in at.slices), strict=True)
+    means, covs = zip(*(at.layer.joint_outputs(at.X[rows]) for rows in at.slices), strict=True)
     cov = np.concatenate(covs)
-    at.checked(total(cov))
-    return trailing(joined(means)), cov
+    at.check_results(total(cov))
+    return trailing(join(means)), cov
 
 
 @public_call(SVGP)
@@ -173,7 +173,7 @@ def predict_y(
     True
     """
     at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size, **others)
-    return at.gathered(lambda f, _: at.mixture.targets(f))
+    return at.gather(lambda f, _: at.mixture.targets(f))
 
 
 @public_call(SVGP)
@@ -214,7 +214,7 @@ def predict_log_density(
     -0.163
     """
     at = AtInputs(model, Xs, Ys, jitter=jitter, chunk_size=chunk_size, **others)
-    return at.gathered(lambda f, y: (at.mixture.log_density(y, f),))[0]
+    return at.gather(lambda f, y: (at.mixture.log_density(y, f),))[0]
 
 
 @public_call(SVGP)
@@ -267,7 +267,7 @@ def predict_cdf(
     array([1.])
     """
     at = AtInputs(model, Xs, Ys, jitter=jitter, chunk_size=chunk_size, **others)
-    return at.gathered(lambda f, y: (at.mixture.cdf(y, f),))[0]
+    return at.gather(lambda f, y: (at.mixture.cdf(y, f),))[0]
 
 
 @public_call(SVGP)
@@ -321,7 +321,7 @@ def predict_quantiles(
     levels = levels_of(levels)
     at = AtInputs(model, Xs, jitter=jitter, chunk_size=chunk_size, **others)
     wanted = levels.ravel().tolist() or [0.5]  # no levels: the shapes of one
-    found = at.gathered(lambda f, _: at.mixture.quantiles(wanted, f))
+    found = at.gather(lambda f, _: at.mixture.quantiles(wanted, f))
     return np.stack(found)[: levels.size] if levels.ndim else found[0]
 
 
@@ -385,5 +385,5 @@ def sample_f(
     except NotPositiveDefinite:
         check.finite_fields(at.model)  # the cause, if one is not
         raise
-    at.checked(total(samples))
+    at.check_results(total(samples))
     return samples

@@ -16,7 +16,7 @@ from ..records.typed import Array, ArrayLike, Record
 from ..runtime import deferred_checks, tuning
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
-from .at_inputs import AtInputs, joined, total, trailing
+from .at_inputs import AtInputs, join, total, trailing
 from .svgp import SVGP
 
 
@@ -107,7 +107,7 @@ class _RepeatablePass:
             numbers = outputs * max(M for M, _ in self.layer.sizes) * len(self.X)
             if numbers <= tuning.current.prediction_cache_numbers:
                 self.rows[at.start] = rows
-        return Marginals(*(joined([getattr(f, name) for f in parts]) for name in ("mean", "var")))
+        return Marginals(*(join([getattr(f, name) for f in parts]) for name in ("mean", "var")))
 
     def back(self, f_bar):
         """Return X_bar (N, D) for the cotangents of the marginals."""

@@ -65,7 +65,7 @@ class LayerProtocol(Protocol):
         """Return the ``Joint`` moments of each function at all X: covariances (P, N, N)."""
         raise NotImplementedError
 
-    def across_outputs(self, X) -> tuple[Any, Any]:
+    def joint_outputs(self, X) -> tuple[Any, Any]:
         """Return means (P, N) and covariances (N, P, P) over the functions at each row."""
         raise TypeError(f"{type(self).__name__} does not mix functions")
 
@@ -98,7 +98,7 @@ class LayerProtocol(Protocol):
         """Return the posterior after a natural step. M^3 flops."""
         raise NotImplementedError
 
-    def of_omitted_variances(self) -> Any:
+    def omitted_variances(self) -> Any:
         """Return what variances that the marginals leave out add to the data term."""
         return 0.0
 

@@ -16,7 +16,7 @@ from ..posteriors.base import SUMS
 from ..records import plus, restricted
 from ..runtime import tuning
 from . import small_step
-from .gradient_sums import scaled
+from .gradient_sums import scale_bars
 from .protocol import ALL, kind_of
 
 
@@ -46,7 +46,7 @@ class Call(NamedTuple):
     options: dict
 
     @classmethod
-    def of(cls, kind, model, X, Y, scale, *, weights, jitter, rng, **random):
+    def from_arguments(cls, kind, model, X, Y, scale, *, weights, jitter, rng, **random):
         """Check and cast the arguments of a bound, and draw its random quantities."""
         given, options = (X, Y, scale), {"weights": weights, "jitter": jitter, "rng": rng}
         model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
@@ -61,14 +61,14 @@ class Call(NamedTuple):
         return kind.begin(self.model, self.jitter, columns, need, **self.quantities, **more)
 
 
-class Part(NamedTuple):
-    """Marginals ``f``, residuals ``rows`` and data term of one chunk of a batch.
+class Chunk(NamedTuple):
+    """Marginals ``f``, residuals and data term of one chunk of a batch.
 
     ``ell`` and the cotangents include the factor num_data / batch.
     """
 
     f: Any
-    rows: Any
+    residuals: Any
     ell: float
     f_bar: Any
     likelihood_bar: Any
@@ -92,36 +92,36 @@ def chunks(layer, X):
     return [slice(start, start + size) for start in range(0, N, size)]
 
 
-def repeated(Y, S):
+def repeat_targets(Y, S):
     """Repeat targets or weights (..., B) for each of S draws: (..., S B)."""
     return np.concatenate([Y] * S, axis=-1) if S > 1 else np.ascontiguousarray(Y, like=Y)
 
 
 def sweep(model, layer, batch, need=True):
-    """Yield a ``Part`` for each chunk of a batch; without ``need`` no cotangents are computed."""
+    """Yield a ``Chunk`` for each chunk of a batch; without ``need`` no cotangents are computed."""
     X, Y, scale, rng, weights = batch
     likelihood, S, factor = model.likelihood, layer.samples, scale.factor(len(X))
     if S > 1:
         factor /= S
     for rows in chunks(layer, X):
         f, residuals = layer.forward(X if rows is ALL else X[rows], rows)
-        y = repeated(Y[..., rows], S)
-        w = {} if weights is None else {"weights": repeated(weights[..., rows], S)}
+        y = repeat_targets(Y[..., rows], S)
+        w = {} if weights is None else {"weights": repeat_targets(weights[..., rows], S)}
         read = laid_out(likelihood, f)
-        ell, f_bar, likelihood_bar = scaled(
+        ell, f_bar, likelihood_bar = scale_bars(
             factor, *likelihood.expected_log_prob(y, read, rng, need=need, **w)
         )
-        yield Part(f, residuals, ell, stacked(likelihood, f_bar), likelihood_bar)
+        yield Chunk(f, residuals, ell, stacked(likelihood, f_bar), likelihood_bar)
         del f, residuals, read, f_bar, likelihood_bar  # the next chunk reuses their memory
     check.report_clamped(layer.clamped)
 
 
-def less_kl(data, layer, scale=ALL_ROWS):
+def subtract_kl(data, layer, scale=ALL_ROWS):
     """Subtract the KL term from a data term; each rank subtracts its share of it."""
     return data - (layer.kl() if scale.kl == 1.0 else scale.kl * layer.kl())
 
 
-def with_sums(model, need, gradient=True):
+def request_sums(model, need, gradient=True):
     """Return ``need``, with ``SUMS`` if the data term is linear in the variances of one posterior.
 
     gradient : whether derivatives in the likelihood's parameters are needed too
@@ -136,14 +136,14 @@ def with_sums(model, need, gradient=True):
 def bound_of(model, X, Y, scale, **options):
     """Compute ``elbo``; ``options``: weights, jitter, rng and random quantities."""
     kind = kind_of(model)
-    call = Call.of(kind, model, X, Y, scale, **options)
+    call = Call.from_arguments(kind, model, X, Y, scale, **options)
     model, batch = call.model, call.batch
     if layer := small_step.sums(call):
         data = layer.data
     else:
         layer = call.begin(kind, columns=0)
-        data = sum(part.ell for part in sweep(model, layer, batch, need=False))
-    return scale.all_reduce(check.result(less_kl(data, layer, scale), model))[0]
+        data = sum(chunk.ell for chunk in sweep(model, layer, batch, need=False))
+    return scale.all_reduce(check.result(subtract_kl(data, layer, scale), model))[0]
 
 
 def value_and_grad(
@@ -155,11 +155,11 @@ def value_and_grad(
     gradient. Without ``with_kl`` value and gradient are those of the data term.
     """
     inputs, kind = check.flag("inputs", inputs), kind_of(model)
-    call = Call.of(kind, model, X, Y, scale, **options)
+    call = Call.from_arguments(kind, model, X, Y, scale, **options)
     wrt = check.names(wrt, call.model)
     if not inputs and direction is None and (found := small_step.bound(call, wrt, with_kl)):
         return scale.all_reduce_gradient(*found)
-    need = with_sums(call.model, (*wrt, "inputs") if inputs else wrt)
+    need = request_sums(call.model, (*wrt, "inputs") if inputs else wrt)
     layer = call.begin(kind, need, **({} if direction is None else {"direction": direction}))
     return gradient_through(kind, layer, call, wrt, inputs, with_kl)
 
@@ -167,16 +167,16 @@ def value_and_grad(
 def gradient_through(kind, layer, call, wrt, inputs=False, with_kl=True):
     """Compute ``(value, grad)``, and X_bar with ``inputs``, through a pass that was just begun."""
     value, likelihood_bar, X_bars, model, scale = None, None, [], call.model, call.batch.scale
-    for part in sweep(model, layer, call.batch):
-        value, likelihood_bar = plus(part.ell, value), plus(part.likelihood_bar, likelihood_bar)
-        X_bars.append(layer.pull(part.rows, part.f_bar))
-        del part  # the next chunk reuses its memory
+    for chunk in sweep(model, layer, call.batch):
+        value, likelihood_bar = plus(chunk.ell, value), plus(chunk.likelihood_bar, likelihood_bar)
+        X_bars.append(layer.pull(chunk.residuals, chunk.f_bar))
+        del chunk  # the next chunk reuses its memory
     value = 0.0 if value is None else value
-    if rest := layer.of_omitted_variances():
+    if rest := layer.omitted_variances():
         value += rest
         likelihood_bar = plus(model.likelihood.of_variances(rest), likelihood_bar)
     if with_kl:
-        value = less_kl(value, layer, scale)
+        value = subtract_kl(value, layer, scale)
     bars = layer.finish(-scale.kl if with_kl else 0.0) if wrt else None
     value = check.result(value, model, leave=True)
     grad = restricted(kind.gradient(model, bars, likelihood_bar), wrt)
@@ -186,15 +186,15 @@ def gradient_through(kind, layer, call, wrt, inputs=False, with_kl=True):
     return value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)
 
 
-def pulled(model, layer, batch):
+def sum_natural(model, layer, batch):
     """Sum a batch up for a natural step; return the data term, and the number of positive slopes.
 
     These are the slopes in the variances: such data have sites of negative precision.
     """
     data, negative = 0.0, 0
-    for part in sweep(model, layer, batch):
-        data += part.ell
-        negative += np.count_nonzero(part.f_bar.var > 0)
-        layer.pull(part.rows, part.f_bar)
-        del part  # the next part reuses its memory
-    return data + layer.of_omitted_variances(), negative
+    for chunk in sweep(model, layer, batch):
+        data += chunk.ell
+        negative += np.count_nonzero(chunk.f_bar.var > 0)
+        layer.pull(chunk.residuals, chunk.f_bar)
+        del chunk  # the next chunk reuses its memory
+    return data + layer.omitted_variances(), negative

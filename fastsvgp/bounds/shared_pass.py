@@ -26,8 +26,8 @@ class FixedPriorPass(LayerPass):
         else:
             projected = self._cached[self._at]
         self._at += 1
-        f, saved = self.work.project_rows(projected, owns)
-        return self._through(X, (None, None, None), None, f, saved)
+        f, residuals = self.work.project_rows(projected, owns)
+        return self._complete(X, (None, None, None), None, f, residuals)
 
 
 class SharedLayerPass(LayerPass):
@@ -51,7 +51,7 @@ class SharedLayerPass(LayerPass):
         inner, projected = self._earlier.pop(0) if owns else _rows(self, X)
         if not owns:
             self.cached.append((inner, projected))
-        return self._through(X, inner, projected.Kuf, *self.work.project_rows(projected, owns))
+        return self._complete(X, inner, projected.Kuf, *self.work.project_rows(projected, owns))
 
     @property
     def shares_rows(self):
@@ -62,7 +62,7 @@ class SharedLayerPass(LayerPass):
 
 
 def _rows(layer, X):
-    """Return what the covariance finds at X, and the ``Rows`` of the posterior's pass."""
+    """Return what the covariance finds at X, and the ``ProjectedRows`` of the posterior's pass."""
     covariance, inner_rows, _ = inner = layer.layer.covariance.inner(X)
     Kuf = covariance.Kuf(layer.layer.inducing, inner_rows)
     return inner, layer.work.rows(Kuf, covariance.kff(inner_rows))

@@ -38,7 +38,7 @@ def bound(call, wrt, with_kl):
     reports, and for fields that do not depend on Kuu, whose gradients alone take less time there.
     """
     model, kl = call.model, call.batch.scale.kl if with_kl else 0.0
-    if not _through_Kuu(wrt) or (arguments := _arguments(call, MOST)) is None:
+    if not _moves_Kuu(wrt) or (arguments := _arguments(call, MOST)) is None:
         return None
     if (found := kernels.whitened_step(*arguments, -kl)) is None:
         return None
@@ -135,5 +135,5 @@ def _is_small(model, batch, most):
     )
 
 
-def _through_Kuu(wrt):
+def _moves_Kuu(wrt):
     return any(name.startswith(("covariance", "inducing")) for name in wrt)

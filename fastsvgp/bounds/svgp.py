@@ -11,7 +11,7 @@ from ..runtime import tuning
 from . import small_step
 from .posterior_passes import layer_pass
 from .protocol import KINDS, ModelKind, Turn
-from .relay import with_sums
+from .relay import request_sums
 from .shared_pass import SharedLayerPass
 
 
@@ -74,7 +74,7 @@ class OfSVGP(ModelKind):
         if not layer:
             model, columns = call.model, len(call.batch.X)
             begin = SharedLayerPass if shares and _can_share(model, columns) else layer_pass
-            need = with_sums(model, ("natural_step",), gradient=False)
+            need = request_sums(model, ("natural_step",), gradient=False)
             layer = begin(model, call.jitter, columns, need, **call.quantities)
         yield Turn(layer, lambda posterior: replace(call.model, posterior=posterior))
 

@@ -43,9 +43,9 @@ def forward(sgpr, X, Y, jitter, weights=None, scale=ALL_ROWS, keep=True):
     s.beta = 1.0 / number(sgpr.noise_variance)
     real_beta, s.weights = in_dtype(s.beta, s.y.dtype), weights
     if keep or X.shape[0] <= tuning.current.collapsed_chunk_rows:
-        gram, Lam_y, prior = _whole(s, sgpr, X, jitter, real_beta)
+        gram, Lam_y, prior = _sum_whole(s, sgpr, X, jitter, real_beta)
     else:
-        gram, Lam_y, prior = _in_parts(s, sgpr, X, jitter, real_beta)
+        gram, Lam_y, prior = _sum_chunks(s, sgpr, X, jitter, real_beta)
     squares = total(np.square(s.y, dtype=float), weights)
     P, N = s.y.shape
     s.count = N if weights is None else total(weights)
@@ -63,7 +63,7 @@ def forward(sgpr, X, Y, jitter, weights=None, scale=ALL_ROWS, keep=True):
     return s
 
 
-def _whole(s, sgpr, X, jitter, beta):
+def _sum_whole(s, sgpr, X, jitter, beta):
     """Compute ``(gram, Lam_y, prior)`` from all rows at once; L, blocks and Lam stay in ``s``.
 
     gram : beta Lam W Lam' in its lower triangle; Lam_y : Lam W y; prior : sum omega kff
@@ -78,8 +78,8 @@ def _whole(s, sgpr, X, jitter, beta):
     return gram, Lam_y, total(s.blocks.kff, s.weights)
 
 
-def _in_parts(s, sgpr, X, jitter, beta):
-    """Compute the same as ``_whole``, one chunk of rows at a time; only L stays in ``s``.
+def _sum_chunks(s, sgpr, X, jitter, beta):
+    """Compute the same as ``_sum_whole``, one chunk of rows at a time; only L stays in ``s``.
 
     A chunk has the number of rows that makes work on an (M, rows) matrix efficient.
     """

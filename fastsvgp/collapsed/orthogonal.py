@@ -55,7 +55,7 @@ from ..posteriors.base import add_to_diagonals, covariance_factor, identities
 from ..records import Blocks, leaf, record, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, Number, Record
-from .sgpr import ADVICE, FORMS, SGPR, Form, checked
+from .sgpr import ADVICE, FORMS, SGPR, CollapsedForm, check_sgpr
 
 
 @record
@@ -326,8 +326,8 @@ def _scale_tril_v_bar(s, sgpr, W_v_bar):
     return kernels.tril(bar).reshape(sgpr.scale_tril_v.shape)
 
 
-def _checked(sgpr, X, Y, jitter):
-    sgpr, X, Y, jitter = checked(sgpr, X, Y, jitter, num_sets=2)
+def _check(sgpr, X, Y, jitter):
+    sgpr, X, Y, jitter = check_sgpr(sgpr, X, Y, jitter, num_sets=2)
     size, batch = sgpr.covariance.num_inducing(sgpr.inducing)[1], Y.shape[:-1]
     if sgpr.mean_v is None and sgpr.scale_tril_v is not None:
         raise TypeError(
@@ -344,6 +344,6 @@ def _checked(sgpr, X, Y, jitter):
     return sgpr, X, Y, jitter
 
 
-FORMS[OrthogonalSGPR] = Form(_checked, _State, _gradient, _optimum, shares=True)
+FORMS[OrthogonalSGPR] = CollapsedForm(_check, _State, _gradient, _optimum, shares=True)
 models.register(OrthogonalSGPR, instead=ADVICE)
 models.share(OrthogonalSGPR, SGPR, "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp")

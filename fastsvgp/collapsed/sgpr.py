@@ -128,7 +128,7 @@ def collapsed_bound(
 
 def _bound(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
     form = FORMS[type(sgpr)]
-    sgpr, X, Y, jitter, weights = checked_with(weights, form.checked, sgpr, X, Y, jitter)
+    sgpr, X, Y, jitter, weights = check_weighted_sgpr(weights, form.check, sgpr, X, Y, jitter)
     return form.total(form.forward(sgpr, X, Y, jitter, weights, scale, keep=False), sgpr, scale)
 
 
@@ -195,7 +195,7 @@ def collapsed_bound_and_grad(
 
 def _bound_and_grad(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights, wrt=None):
     form = FORMS[type(sgpr)]
-    sgpr, X, Y, jitter, weights = checked_with(weights, form.checked, sgpr, X, Y, jitter)
+    sgpr, X, Y, jitter, weights = check_weighted_sgpr(weights, form.check, sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
     s = form.forward(sgpr, X, Y, jitter, weights, scale)
     grad = form.gradient(s, sgpr, X, wrt, scale)
@@ -250,7 +250,7 @@ def optimal_svgp(
 
 def _optimum(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
     form = FORMS[type(sgpr)]
-    sgpr, X, Y, jitter, weights = checked_with(weights, form.checked, sgpr, X, Y, jitter)
+    sgpr, X, Y, jitter, weights = check_weighted_sgpr(weights, form.check, sgpr, X, Y, jitter)
     s = form.forward(sgpr, X, Y, jitter, weights, scale, keep=False)
     posterior = form.optimum(s)
     form.total(s, sgpr, scale)
@@ -259,17 +259,17 @@ def _optimum(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
     )
 
 
-class Form(NamedTuple):
+class CollapsedForm(NamedTuple):
     """What the collapsed functions need from a kind of model.
 
-    checked : ``checked(sgpr, X, Y, jitter)``
+    check : ``check(sgpr, X, Y, jitter)``
     forward : ``forward(sgpr, X, Y, jitter, weights, scale, keep)``, a state with its ``value``
     gradient : ``gradient(state, sgpr, X, wrt, scale)``, on ranks this rank's share
     optimum : ``optimum(state)``, the optimal posterior
     shares : whether the value of a state is this rank's share, not that of all rows
     """
 
-    checked: Any
+    check: Any
     forward: Any
     gradient: Any
     optimum: Any
@@ -281,10 +281,10 @@ class Form(NamedTuple):
         return scale.all_reduce(value)[0] if self.shares else value
 
 
-FORMS: dict[type, Form] = {}  # by class of the model
+FORMS: dict[type, CollapsedForm] = {}  # by class of the model
 
 
-def _whitened(s):
+def _whitened_optimum(s):
     mean = kernels.solve_triangular(s.R, s.c, transpose=True)
     tril = kernels.cholesky_of_inverse(s.B)
     if len(s.shape) == 1:
@@ -375,7 +375,7 @@ def gradient(s, sgpr, X, wrt, scale=ALL_ROWS, others=None):
     return restricted(SGPR(covariance_bar, inducing_bar, noise_bar, mean_bar), wrt)
 
 
-def checked(sgpr, X, Y, jitter, num_sets=1) -> tuple[AnyRecord, np.ndarray, np.ndarray, float]:
+def check_sgpr(sgpr, X, Y, jitter, num_sets=1) -> tuple[AnyRecord, np.ndarray, np.ndarray, float]:
     """Check the arguments of a collapsed bound and cast them to one dtype; Y as (N,) or (P, N)."""
     check.parts(sgpr)
     check.defer(sgpr, X)
@@ -409,14 +409,14 @@ def checked(sgpr, X, Y, jitter, num_sets=1) -> tuple[AnyRecord, np.ndarray, np.n
     return sgpr, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
 
 
-def checked_with(
-    weights, checked, sgpr, X, Y, jitter
+def check_weighted_sgpr(
+    weights, check_one, sgpr, X, Y, jitter
 ) -> tuple[AnyRecord, np.ndarray, np.ndarray, float, np.ndarray | None]:
-    """Apply ``checked`` of the kind of model, and check weights (N,); None stays None."""
+    """Apply ``check_one`` of the kind of model, and check weights (N,); None stays None."""
     if weights is None:
-        return *checked(sgpr, X, Y, jitter), None
+        return *check_one(sgpr, X, Y, jitter), None
     (sgpr, X, Y, jitter), weights = weighing.through(
-        lambda X, Y: checked(sgpr, X, Y, jitter), X, Y, weights
+        lambda X, Y: check_one(sgpr, X, Y, jitter), X, Y, weights
     )
     if weights.ndim > 1 and weights.shape[1] > 1:
         raise ValueError(
@@ -427,7 +427,7 @@ def checked_with(
     return sgpr, X, Y, jitter, np.ascontiguousarray(weights.reshape(-1), Y.dtype, like=Y)
 
 
-FORMS[SGPR] = Form(checked, forward, gradient, _whitened, shares=False)
+FORMS[SGPR] = CollapsedForm(check_sgpr, forward, gradient, _whitened_optimum, shares=False)
 ADVICE = (
     "predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its"
     " bound: fs.collapsed_bound"

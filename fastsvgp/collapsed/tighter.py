@@ -50,7 +50,7 @@ from ..records.typed import AnyRecord, ArrayLike, Names, Record, RecordT
 from ..runtime import tuning
 from ..runtime.edge import public_call
 from .forward_pass import forward
-from .sgpr import SGPR, InPlace, checked, checked_with, gradient
+from .sgpr import SGPR, InPlace, check_sgpr, check_weighted_sgpr, gradient
 
 
 @public_call(SGPR)
@@ -84,7 +84,7 @@ def tighter_bound(
     >>> fs.bounds.tighter_bound(sgpr, X, Y) >= fs.collapsed_bound(sgpr, X, Y)
     True
     """
-    sgpr, X, Y, jitter, weights = _checked("tighter_bound", sgpr, X, Y, jitter, weights, max_rows)
+    sgpr, X, Y, jitter, weights = _check("tighter_bound", sgpr, X, Y, jitter, weights, max_rows)
     s = forward(sgpr, X, Y, jitter, weights)
     value, _ = _tighter(s, sgpr.covariance, X)
     return check.result(value, sgpr)
@@ -146,7 +146,7 @@ def tighter_bound_and_grad(
     >>> grad.covariance.lengthscales.shape
     (1,)
     """
-    given, X, Y, jitter, weights = _checked(
+    given, X, Y, jitter, weights = _check(
         "tighter_bound_and_grad", sgpr, X, Y, jitter, weights, max_rows
     )
     wrt = check.names(wrt, given)
@@ -169,7 +169,7 @@ def _tighter(s, covariance, X, need=None):
     real_beta, P = in_dtype(s.beta, s.y.dtype), len(s.y)
     scale = P * real_beta * real_beta
     U = kernels.solve_triangular(s.R, weighted(s.Lam, s.weights))
-    x, V, covariance_bar = _through_Kff(covariance, X, s.Lam, U, 0.5 * scale, need)
+    x, V, covariance_bar = _sum_over_Kff(covariance, X, s.Lam, U, 0.5 * scale, need)
     if need is None:
         return s.value + x, None
     S = kernels.matmul(V, U, transpose_b=True)
@@ -185,7 +185,7 @@ def _tighter(s, covariance, X, need=None):
     return s.value + x, InPlace(Lam_bar, scale * G, noise_bar, covariance_bar)
 
 
-def _through_Kff(covariance, X, Lam, U, scale, need):
+def _sum_over_Kff(covariance, X, Lam, U, scale, need):
     """Return ``(x, V, cotangents of the covariance)`` for Kff_bar = scale U' U.
 
     V is None if ``need`` is None.
@@ -214,11 +214,11 @@ def _through_Kff(covariance, X, Lam, U, scale, need):
     return x, V, covariance_bar
 
 
-def _checked(
+def _check(
     name, sgpr, X, Y, jitter, weights, max_rows
 ) -> tuple[AnyRecord, np.ndarray, np.ndarray, float, np.ndarray | None]:
     most = check.whole("max_rows", max_rows)
-    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
+    sgpr, X, Y, jitter, weights = check_weighted_sgpr(weights, check_sgpr, sgpr, X, Y, jitter)
     N = len(X)
     if N > most:
         M = sum(sgpr.covariance.num_inducing(sgpr.inducing))

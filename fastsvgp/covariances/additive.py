@@ -12,7 +12,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Array, Number
-from .base import ALL, Covariance, needs_fields, no_inputs, wanted
+from .base import ALL, Covariance, needs, needs_fields, no_inputs
 from .tiles import tiles
 
 SIZE = 1 << 13  # of a tile: it has R + 1 arrays for each column of the inputs
@@ -48,19 +48,19 @@ class Additive(Covariance):
     lengthscales: Number = leaf("positive", default=1.0)
     per_feature = ("lengthscales",)
 
-    def _scaled(self, X1, X2):
+    def _scale(self, X1, X2):
         """Return both inputs over sqrt(2) lengthscales, with columns as rows: (D, N)."""
         scale = 1 / (math.sqrt(2) * self.lengthscales)
         A = (X1 * scale).T.copy()
         return A, A if X2 is None else (X2 * scale).T.copy()
 
     def matrix(self, X1, X2=None):
-        A, B = self._scaled(X1, X2)
+        A, B = self._scale(X1, X2)
         K = kernels.empty((A.shape[1], B.shape[1]), X1)
         for rows, columns in tiles(K.shape, X1, SIZE):
             sums = []
             for a, b in zip(A[:, rows], B[:, columns], strict=True):
-                sums = _extended(sums, _bump(a[:, None] - b), len(self.variances))
+                sums = _extend_sums(sums, _bump(a[:, None] - b), len(self.variances))
             total = K[rows, columns]
             np.multiply(sums[0], self.variances[0], out=total)
             for e, variance in zip(sums[1:], self.variances[1:], strict=True):
@@ -69,10 +69,10 @@ class Additive(Covariance):
         return K
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        A, B = self._scaled(X1, X2)
+        A, B = self._scale(X1, X2)
         total = _Total(A, B, len(self.variances))
         inputs = [name for name in ("X1", "X2") if name in need]
-        moving = "X2" in need and X2 is not None, bool(inputs) or wanted(need, "lengthscales")
+        moving = "X2" in need and X2 is not None, bool(inputs) or needs(need, "lengthscales")
         for tile in tiles((A.shape[1], B.shape[1]), X1, SIZE):
             if needs_fields(need) or inputs:
                 self._add_tile(total, (A, B), tile, K_bar[tile], moving)
@@ -96,7 +96,7 @@ class Additive(Covariance):
         for row, other in zip(a, b, strict=True):
             bumps.append(_bump(row[:, None] - other))
             before.append(sums)
-            sums = _extended(sums, bumps[-1], len(self.variances))
+            sums = _extend_sums(sums, bumps[-1], len(self.variances))
         for j, e in enumerate(sums):
             total.sums[j] += (bar * e).sum(dtype=np.float64)
         if not moving[1]:
@@ -160,7 +160,7 @@ def _bump(difference):
     return np.exp(difference, out=difference)
 
 
-def _extended(sums, z, R):
+def _extend_sums(sums, z, R):
     """Return e_1, e_2 ... of one more column from those of the columns before, R at most."""
     more = [e * z for e in sums[: R - 1]]
     for e, product in zip(sums[1:], more, strict=False):

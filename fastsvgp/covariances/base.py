@@ -150,7 +150,7 @@ class Covariance:
                 bar = tuple(_part_bar(*part, need, f"{name}.{i}", like) for i, part in parts)
             elif kind == "record":
                 bar = _part_bar(value, bar, need, name, like)
-            elif not wanted(need, name):
+            elif not needs(need, name):
                 bar = None
             else:
                 bar = bar() if callable(bar) else bar
@@ -372,7 +372,7 @@ def needs_fields(need):
     return "covariance" in need or any(name.startswith("covariance.") for name in need)
 
 
-def wanted(need, field):
+def needs(need, field):
     """Whether ``need`` asks for the derivative with respect to this field of a covariance."""
     return "covariance" in need or f"covariance.{field}" in need
 

@@ -59,7 +59,7 @@ class Categorical(Homogeneous):
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         W = K_bar * (self.matrix(X1, X2) if K is None else K)
 
-        def of_lengthscales():
+        def sum_lengthscales():
             sums = [(W * unequal).sum(dtype=np.float64) for unequal in self._unequal(X1, X2)]
             sums = np.stack(sums) if np.ndim(self.lengthscales) else sum(sums)
             return sums / np.square(self.lengthscales)
@@ -68,7 +68,7 @@ class Categorical(Homogeneous):
             need,
             X1,
             variance=lambda: W.sum(dtype=np.float64) / self.variance,
-            lengthscales=of_lengthscales,
+            lengthscales=sum_lengthscales,
         )
         return bar, *no_inputs(need, X1=X1, X2=X2)
 
@@ -168,7 +168,7 @@ class Coregion(Covariance):
             second = first if X2 is None else self._members(X2)
             K_bar = K_bar.astype(np.float64, copy=False)
             B_bar = kernels.matmul(first, kernels.matmul(K_bar, second, transpose_b=True))
-            covariance_bar = self._of_table(B_bar, need, X1)
+            covariance_bar = self._table_vjp(B_bar, need, X1)
         return covariance_bar, *no_inputs(need, X1=X1, X2=X2)
 
     def _members(self, X):
@@ -176,7 +176,7 @@ class Coregion(Covariance):
         codes = np.arange(len(self.own), like=X)[:, None]
         return (codes == _codes(X)).astype(np.float64)
 
-    def _of_table(self, B_bar, need, like):
+    def _table_vjp(self, B_bar, need, like):
         return self.gradient(
             need,
             like,
@@ -191,7 +191,7 @@ class Coregion(Covariance):
         covariance_bar = None
         if needs_fields(need):
             sums = (self._members(X) * k_bar).sum(1)
-            covariance_bar = self._of_table(np.diag(sums), need, X)
+            covariance_bar = self._table_vjp(np.diag(sums), need, X)
         return covariance_bar, *no_inputs(need, X=X)
 
     def code_columns(self, D):

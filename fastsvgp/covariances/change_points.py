@@ -14,7 +14,7 @@ from .. import check
 from ..records import leaf, plus, record, static
 from ..records.typed import Array, Number
 from .base import ALL, Covariance
-from .checks import all_codes, check_part, nested
+from .checks import all_codes, check_part, set_depth
 from .compose import Product, Sum
 from .features import Modulated, Stacked, part_seeds
 from .linear import Linear
@@ -109,7 +109,7 @@ class ChangePoints(Covariance):
     def __post_init__(self):
         if isinstance(self.parts, list | tuple):
             object.__setattr__(self, "parts", tuple(self.parts))  # from a list too
-            nested(self, self.parts)
+            set_depth(self, self.parts)
 
     def _sum(self):
         weights = (
@@ -132,7 +132,7 @@ class ChangePoints(Covariance):
                 words += (f"covariance.parts.{i}.parts.1{tail}" for i in numbers)
         return tuple(words)
 
-    def _of_sum(self, bars, need, like):
+    def _sum_vjp(self, bars, need, like):
         bar, *inputs = bars
         if bar is None:
             return None, *inputs
@@ -153,13 +153,13 @@ class ChangePoints(Covariance):
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         bars = self._sum().matrix_vjp(K_bar, None, X1, X2, self._need_of_sum(need))
-        return self._of_sum(bars, need, X1)
+        return self._sum_vjp(bars, need, X1)
 
     def diag(self, X):
         return self._sum().diag(X)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        return self._of_sum(self._sum().diag_vjp(k_bar, X, self._need_of_sum(need)), need, X)
+        return self._sum_vjp(self._sum().diag_vjp(k_bar, X, self._need_of_sum(need)), need, X)
 
     def code_columns(self, D):
         return all_codes(self.parts, D)

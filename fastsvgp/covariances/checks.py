@@ -6,7 +6,7 @@ from .base import Covariance
 MAX_DEPTH = 50
 
 
-def nested(owner, parts):
+def set_depth(owner, parts):
     """Set the depth of a covariance of ``parts``; refuse more levels than Python could recurse."""
     depth = 1 + max((part._depth for part in parts if isinstance(part, Covariance)), default=0)
     if depth > MAX_DEPTH:

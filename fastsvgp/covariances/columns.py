@@ -10,7 +10,7 @@ import numpy as np
 from .. import check
 from ..records import record, static
 from .base import Covariance
-from .checks import check_part, nested
+from .checks import check_part, set_depth
 from .mapped import OfMap
 
 
@@ -41,7 +41,7 @@ class On(OfMap):
         if isinstance(self.columns, list | tuple):
             whole = (int(c) if isinstance(c, np.integer) else c for c in self.columns)
             object.__setattr__(self, "columns", tuple(whole))
-        nested(self, (self.part,))
+        set_depth(self, (self.part,))
 
     def map(self, X, origin):
         def back(U_bar, need):

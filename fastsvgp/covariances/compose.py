@@ -12,7 +12,7 @@ import numpy as np
 from .. import check
 from ..records import record
 from .base import ALL, Covariance, need_of
-from .checks import all_codes, check_part, nested
+from .checks import all_codes, check_part, set_depth
 from .features import Explicit, Modulated, Stacked, part_seeds
 from .linear import Constant
 from .stationary import RBF
@@ -37,7 +37,7 @@ class _Composite(Covariance):
                 f" {type(self.parts).__name__}"
             )
         object.__setattr__(self, "parts", tuple(self.parts))  # from a list too
-        nested(self, self.parts)
+        set_depth(self, self.parts)
 
     def matrix(self, X1, X2=None):
         return self._combine(part.matrix(X1, X2) for part in self.parts)

@@ -27,7 +27,7 @@ from .. import kernels
 from ..records import leaf, plus, record, replace
 from ..records.inducing_sets import sets_of
 from ..records.typed import Number
-from .base import ALL, Covariance, matrix_need, need_of, wanted
+from .base import ALL, Covariance, matrix_need, need_of, needs
 from .checks import check_part
 from .convolutional_sums import (
     add_outer_bar,
@@ -156,7 +156,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
 
     def _no_weights_bar(self, need, X):
         """Zeros in which to sum the cotangent of the weights (P,); None if it is not needed."""
-        if wanted(need, "weights"):
+        if needs(need, "weights"):
             return np.zeros(num_windows(self.geometry), X.dtype, like=X)
         return None
 
@@ -204,7 +204,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         patch_bar, *Z_bars = _matrix_vjp(k, K_bar * L, K, Z, Z2, of_patches)
         K *= K_bar
         location_bar, *c_bars = _matrix_vjp(of_place, K, L, c, c2, of_places)
-        bars = map(_with_locations, Z_bars, c_bars)
+        bars = map(_join_locations, Z_bars, c_bars)
         return self._bars(need, inducing, patch_bar, location_bar), *bars
 
     # --- inducing variables and images ---
@@ -241,7 +241,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
             bars = plus((*new, *_matrix_vjp(of_place, A_bar, L, c, places, of_places)[:2]), bars)
         patch_bar, Z_bar, X_bar, location_bar, c_bar = bars
         covariance_bar = self._bars(need, X, patch_bar, location_bar, weights_bar)
-        return covariance_bar, _with_locations(Z_bar, c_bar), X_bar
+        return covariance_bar, _join_locations(Z_bar, c_bar), X_bar
 
     # --- images ---
 
@@ -351,6 +351,6 @@ def _matrix_vjp(covariance, K_bar, K, X1, X2, need):
     return covariance.matrix_vjp(K_bar, K, X1, X2, need) if need else (None,) * 3
 
 
-def _with_locations(Z_bar, c_bar):
+def _join_locations(Z_bar, c_bar):
     """The cotangent of inducing inputs: of patches, and of locations if there are any."""
     return Z_bar if c_bar is None else np.concatenate([Z_bar, c_bar], 1)

@@ -8,7 +8,7 @@ import numpy as np
 from .. import kernels
 from ..records import plus
 from ..runtime import tuning
-from .base import wanted
+from .base import needs
 from .stationary import Stationary
 
 
@@ -40,9 +40,9 @@ def windows_per_chunk(like, geometry):
     return max(1, chunk_size(like) // (h * w * C))
 
 
-def _fused(covariance, kernel, *arguments, need, inputs):
+def _call_fused(covariance, kernel, *arguments, need, inputs):
     """Call the reverse rule of a stationary covariance's kernel: its record, and inputs' bars."""
-    fields = tuple(field for field in ("variance", "lengthscales") if wanted(need, field))
+    fields = tuple(field for field in ("variance", "lengthscales") if needs(need, field))
     names = *fields, *(name for name in need if name in inputs)
     *bars, variance_bar, lengthscales_bar = kernel(*arguments, names)
     covariance_bar = type(covariance)(variance_bar, lengthscales_bar) if fields else None
@@ -76,7 +76,7 @@ def sums_vjp(covariance, K_bar, Z, X, A, geometry, windows, need):
         own = covariance.family, Z, X, A, covariance.variance, covariance.lengthscales
         arguments = K_bar, *own, geometry, windows
         kernel = kernels.patch_sums_vjp
-        return _fused(covariance, kernel, *arguments, need=need, inputs=("Z", "X", "A"))
+        return _call_fused(covariance, kernel, *arguments, need=need, inputs=("Z", "X", "A"))
     names = tuple({"Z": "X1", "X": "X2"}.get(name, name) for name in need if name != "A")
     total = None, np.zeros_like(Z) if "Z" in need else None
     X_bar = np.zeros_like(X) if "X" in need else None
@@ -142,7 +142,7 @@ def pair_sums_vjp(
         own = covariance.family, X, B, covariance.variance, covariance.lengthscales
         arguments = k_bar, *own, geometry, windows, others
         kernel = kernels.patch_pair_sums_vjp
-        return _fused(covariance, kernel, *arguments, need=need, inputs=("X", "B"))
+        return _call_fused(covariance, kernel, *arguments, need=need, inputs=("X", "B"))
     if B.ndim == 1:
         return _outer_pair_sums_vjp(covariance, *arguments, need)
     return _image_pair_sums_vjp(covariance, *arguments, windows, others, need)

@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import names_options
 from ..records import leaf, record
 from ..records.typed import ArrayLike, Number
-from .base import Homogeneous, wanted
+from .base import Homogeneous, needs
 from .compose import Product, Sum
 from .linear import Linear
 from .mapped import OfMap
@@ -61,7 +61,7 @@ class Cosine(OfMap):
         def back(U_bar, need):
             t_bar = (U[:, 0] * U_bar[:, 1] - U[:, 1] * U_bar[:, 0]) * (2 * np.pi)
             frequencies_bar = X_bar = None
-            if wanted(need, "frequencies"):  # the sum of all t_bar is 0, so the origin is free
+            if needs(need, "frequencies"):  # the sum of all t_bar is 0, so the origin is free
                 axis = 0 if np.ndim(self.frequencies) else None
                 frequencies_bar = (t_bar[:, None] * (X - origin)).sum(axis, dtype=np.float64)
             if "X" in need:

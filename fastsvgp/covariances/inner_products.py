@@ -12,7 +12,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record, static
 from ..records.typed import Number
-from .base import ALL, Covariance, wanted
+from .base import ALL, Covariance, needs
 from .features import Explicit
 from .tiles import tiles
 
@@ -55,7 +55,7 @@ class OfProducts(Covariance):
     def _back(self, s_bar, sides, X1, X2, need, **own):
         """Return the cotangents from that of s, and pairs (cotangent of the square, X) of sides."""
         names = [name for name in ("X1", "X2") if name in need]
-        names += ["weights"] * wanted(need, "weights")
+        names += ["weights"] * needs(need, "weights")
         *bars, weights_bar = kernels.inner_vjp(s_bar, X1, X2, self.weights, need=names)
         for X_bar, (bar, X) in zip(bars, sides, strict=False):
             if X_bar is not None:
@@ -65,22 +65,22 @@ class OfProducts(Covariance):
     def _fields(self, need, like, weights_bar, s_bar, sides, own):
         axis = 0 if np.ndim(self.weights) else None
 
-        def of_weights():
+        def sum_weights():
             return weights_bar + sum(
                 (bar[:, None] * X * X).sum(axis, dtype=np.float64) for bar, X in sides
             )
 
-        def of_offset():
+        def sum_offset():
             squares = sum(bar.sum(dtype=np.float64) for bar, _ in sides)
             return s_bar.sum(dtype=np.float64) + squares
 
-        return self.gradient(need, like, weights=of_weights, offset=of_offset, **own)
+        return self.gradient(need, like, weights=sum_weights, offset=sum_offset, **own)
 
     def diag(self, X):
-        return self._of_square(self._squares(X))[0]
+        return self._diagonal_terms(self._squares(X))[0]
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        _, slope, own = self._of_square(self._squares(X))
+        _, slope, own = self._diagonal_terms(self._squares(X))
         q_bar = k_bar * slope
         own = {name: (k_bar * unit).sum(dtype=np.float64) for name, unit in own.items()}
         bar = self._fields(need, X, 0.0, np.zeros((), like=X), [(q_bar, X)], own)
@@ -135,7 +135,7 @@ class Polynomial(OfProducts):
             np.multiply(slope, K_bar[tile], out=s_bar[tile])
         return self._back(s_bar, (), X1, X2, need)
 
-    def _of_square(self, q):
+    def _diagonal_terms(self, q):
         """Return k(x, x), its derivative in s(x, x), and derivatives in other fields."""
         return _power(q, self.degree), self.degree * _power(q, self.degree - 1), {}
 
@@ -243,7 +243,7 @@ class ArcCosine(OfProducts):
             sides.append((second_bar / (2 * second**2), X2))
         return self._back(s_bar, sides, X1, X2, need, variance=total / self.variance)
 
-    def _of_square(self, q):
+    def _diagonal_terms(self, q):
         unit, slope = (q, 1) if self.order == 1 else (3 * q * q, 6 * q)
         return self.variance * unit, self.variance * slope, {"variance": unit}
 

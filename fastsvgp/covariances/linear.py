@@ -5,7 +5,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Number
-from .base import ALL, Covariance, Homogeneous, no_inputs, wanted
+from .base import ALL, Covariance, Homogeneous, needs, no_inputs
 from .features import Explicit
 
 
@@ -36,7 +36,7 @@ class Linear(Covariance):
         return kernels.inner(X1, X2, self.variance)
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        weights = ("weights",) if wanted(need, "variance") else ()
+        weights = ("weights",) if needs(need, "variance") else ()
         inputs = (name for name in need if name in ("X1", "X2"))
         X1_bar, X2_bar, variance_bar = kernels.inner_vjp(
             K_bar, X1, X2, self.variance, need=(*inputs, *weights)

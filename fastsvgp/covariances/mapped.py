@@ -65,7 +65,7 @@ class OfMap(Covariance):
             return None, None, None
         maps = [self.map(X1, X1[:1]), (None, None) if X2 is None else self.map(X2, X1[:1])]
         bars = self.inside().matrix_vjp(K_bar, K, maps[0][0], maps[1][0], own)
-        return self._pulled(bars, ("X1", "X2"), maps, need, X1)
+        return self._pull(bars, ("X1", "X2"), maps, need, X1)
 
     def diag(self, X):
         return self.inside().diag(self.map(X, X[:1])[0])
@@ -76,7 +76,7 @@ class OfMap(Covariance):
             return None, None
         maps = [self.map(X, X[:1])]
         bars = self.inside().diag_vjp(k_bar, maps[0][0], own)
-        return self._pulled(bars, ("X",), maps, need, X)
+        return self._pull(bars, ("X",), maps, need, X)
 
     def _own_need(self, need, inputs):
         """Return what is needed of ``inside()``: also its inputs, for the field of the map."""
@@ -85,7 +85,7 @@ class OfMap(Covariance):
             own = *own, *(name for name in inputs if name not in own)
         return own
 
-    def _pulled(self, bars, names, maps, need, like):
+    def _pull(self, bars, names, maps, need, like):
         part_bar, *bars = bars
         map_bar = None
         for i, (name, (_, back)) in enumerate(zip(names, maps, strict=True)):

@@ -89,10 +89,10 @@ class OnFeatures(OfMap):
 
     def inner_need(self, need):
         own = need_of(need, "covariance")
-        return (*own, "X") if "X" not in own and _of_network(need) else own
+        return (*own, "X") if "X" not in own and _network_need(need) else own
 
     def inner_vjp(self, features_bar, forward, need):
-        names = _of_network(need)
+        names = _network_need(need)
         network_need = ("network",) * bool(names) + ("X",) * ("X" in need)
         if features_bar is None or not network_need:
             return None, None
@@ -145,7 +145,7 @@ class OnFeatures(OfMap):
         return self._back(bars, forward, need)
 
 
-def _of_network(need):
+def _network_need(need):
     """Names of leaves of the network in ``need``, relative to the network; "" stands for all."""
     roots = (name.partition(".") for name in need_of(need, "network"))
     return tuple(rest for root, _, rest in roots if root == "covariance")

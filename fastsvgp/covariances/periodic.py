@@ -15,8 +15,8 @@ import numpy as np
 
 from ..records import leaf, record, replace
 from ..records.typed import Number
-from .base import Covariance, need_of, wanted
-from .checks import check_part, nested
+from .base import Covariance, need_of, needs
+from .checks import check_part, set_depth
 from .mapped import OfMap
 from .stationary import OfDistance
 
@@ -56,7 +56,7 @@ class Periodic(OfMap):
     map_field = "period"
 
     def __post_init__(self):
-        nested(self, (self.part,))
+        set_depth(self, (self.part,))
 
     def inside(self):
         """Return ``part`` for the points, with each lengthscale twice."""
@@ -82,7 +82,7 @@ class Periodic(OfMap):
             D, period_bar = X.shape[1], None
             turns_bar = U[:, :D] * U_bar[:, D:] - U[:, D:] * U_bar[:, :D]
             X_bar = turns_bar * (2 * np.pi / self.period)
-            if wanted(need, "period"):
+            if needs(need, "period"):
                 # the sum of all X_bar is 0 in each column, so the origin is free: near the inputs,
                 # sums cancel less
                 axis = 0 if np.ndim(self.period) else None

@@ -16,7 +16,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Number
-from .base import ALL, Homogeneous, wanted
+from .base import ALL, Homogeneous, needs
 from .features import ScaleMixture, StationaryFeatures
 from .tiles import tiles
 
@@ -44,7 +44,7 @@ class Stationary(OfDistance):
         return kernels.stationary(self.family, X1, X2, self.variance, self.lengthscales)
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        fields = tuple(field for field in ("variance", "lengthscales") if wanted(need, field))
+        fields = tuple(field for field in ("variance", "lengthscales") if needs(need, field))
         inputs = (name for name in need if name in ("X1", "X2"))
         X1_bar, X2_bar, variance_bar, lengthscales_bar = kernels.stationary_vjp(
             K_bar,
@@ -181,9 +181,9 @@ class RationalQuadratic(OfDistance):
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         K = self.matrix(X1, X2) if K is None else K
         names = [name for name in ("X1", "X2") if name in need]
-        names += ["lengthscales"] * wanted(need, "lengthscales")
+        names += ["lengthscales"] * needs(need, "lengthscales")
         W, of_variance = self._s(X1, X2), np.zeros((), like=X1)
-        of_alpha, moving = of_variance, wanted(need, "alpha")
+        of_alpha, moving = of_variance, needs(need, "alpha")
         for tile in tiles(K.shape, K):
             w, s = K_bar[tile] * K[tile], W[tile]
             of_variance = of_variance + w.sum(dtype=np.float64)

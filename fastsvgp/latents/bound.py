@@ -4,7 +4,7 @@
 
 For a likelihood that reads one function per output this is the bound for any mixing: the
 expectation of each datum involves one function, whose marginal is exact. A likelihood of several
-functions takes them to be independent, so each has latents of its own (``model.checked``).
+functions takes them to be independent, so each has latents of its own (``model.check_multi_gp``).
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from ..bounds import objectives, predict, predict_vjp  # noqa: F401, what they r
 from ..bounds.protocol import KINDS, ModelKind
 from ..bounds.svgp import SVGP
 from .latent_pass import LatentPass
-from .model import MultiGP, checked, layers_of, naming_latent
+from .model import MultiGP, check_multi_gp, layers_of, naming_latent
 from .turns import turns
 
 
 class OfMultiGP(ModelKind):
     """The bound of a ``MultiGP``."""
 
-    checked = staticmethod(checked)
+    checked = staticmethod(check_multi_gp)
     turns = staticmethod(turns)
 
     def quantities(self, model, X, dtype, rng, options, partition=None):

@@ -18,7 +18,7 @@ from ..runtime import devices
 from ..runtime.deferred_checks import on_device
 from ..runtime.edge import public_call
 from ..runtime.thresholds import MOST_LATENTS
-from .model import MultiGP, checked
+from .model import MultiGP, check_multi_gp
 
 NOISE = 0.1  # share of the variance of a column that is noise at the start
 SHORTEST = 0.25  # lengthscales of the layers are from the median distance down to this part of it
@@ -101,7 +101,7 @@ def multi_gp(
     classes = likelihood.num_latent
     count = _count(num_latents, classes, P)
     W = None if count is None else mixing_directions(latent - means, deviations, count, rng)
-    with_codes = _made(covariance, np.ones(X.shape[1]))  # their columns are known without data
+    with_codes = _call(covariance, np.ones(X.shape[1]))  # their columns are known without data
     M = min(check.whole("M", M), len(X))
     Z = kmeans(X, M, rng, covariance=with_codes)
     lengthscales = median_lengthscales(X, rng)
@@ -109,7 +109,7 @@ def multi_gp(
     factors = [*factors, *[1.0] * ((K - 1) * P)]
     latents = []
     for factor in factors:
-        own = _made(covariance, float(factor) * lengthscales)
+        own = _call(covariance, float(factor) * lengthscales)
         latents.append(Layer(own, None, at_prior(posterior, own, Z)))
     mixing = None if W is None else W if K == 1 else (W, *[np.eye(P)] * (K - 1))
     values = None
@@ -123,7 +123,7 @@ def multi_gp(
         None if values is None else ConstantMean(_like(np.squeeze(values)[()], X, dtype)),
         Z,
     )
-    checked(model)
+    check_multi_gp(model)
     return model
 
 
@@ -150,7 +150,7 @@ def _check_parts(likelihood, covariance, posterior):
         )
 
 
-def _made(covariance, lengthscales):
+def _call(covariance, lengthscales):
     try:
         return covariance(variance=1.0, lengthscales=lengthscales)
     except TypeError as error:

@@ -68,10 +68,10 @@ class JointPass(LatentPass):
     def _add(self, total, rows, k, other, c):
         """Add Lam_k diag(c) Lam_other' of a chunk of rows; within one layer its lower triangle."""
         first, second = self._places[k][0], self._places[other][0]
-        Lam = rows.parts[first].saved.Lam
+        Lam = rows.layers[first].residuals.Lam
         if first == second:
             return kernels.weighted_gram(Lam, c, out=total, add=total is not None)
-        part = kernels.matmul(Lam * c, rows.parts[second].saved.Lam, transpose_b=True)
+        part = kernels.matmul(Lam * c, rows.layers[second].residuals.Lam, transpose_b=True)
         return part if total is None else np.add(total, part, out=total)
 
     def natural_sums(self):
@@ -93,7 +93,7 @@ class JointPass(LatentPass):
             functions = range(block.into.start, block.into.stop)
             self._step_of(functions, step_size, means, precisions)
         return tuple(
-            work.work.moved(mean, [kernels.cholesky_of_inverse(precision)])
+            work.work.move_to(mean, [kernels.cholesky_of_inverse(precision)])
             for work, mean, precision in zip(self.passes, means, precisions, strict=True)
         )
 

@@ -3,7 +3,7 @@
 A ``LayerPass`` per layer computes the marginals of its outputs; stacked they are those of g, which
 ``mixing`` maps to f. Backward, the cotangents of f go through the mixing, and each layer pulls the
 rows of its own outputs. The KL terms add, because the latent functions are independent under q and
-under the prior. With ``hidden`` the pass ends at g: a deep GP draws g, and ``of_draws`` maps the
+under the prior. With ``hidden`` the pass ends at g: a deep GP draws g, and ``mix_draws`` maps the
 draws to the inputs of the layer above. Marginals of f would not do there, because mixed functions
 depend on each other.
 """
@@ -27,7 +27,7 @@ FIELDS = "covariance", "inducing", "posterior", "mean"
 NOTHING = LayerBars(None, None, None, None)
 
 
-class Rows(NamedTuple):
+class LatentResiduals(NamedTuple):
     """Residuals of a chunk of rows: X, the marginals of g, and those of each layer's pass.
 
     The last are None for a layer that needs no cotangents.
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
     X: Any
     g: Any
-    parts: list
+    layers: list
 
 
 class LatentBars(NamedTuple):
@@ -102,9 +102,9 @@ class LatentPass(LayerProtocol):
         return sum(work.clamped for work in self.passes)
 
     def forward(self, X, rows=ALL):
-        """Return ``(Marginals, Rows)`` at a chunk of rows X (N, D): f (J, N), (N,) if J is 1."""
+        """Return f (J, N), (N,) if J is 1, and ``LatentResiduals`` at a chunk of rows X (N, D)."""
         g, parts = self.latents(X, rows)
-        return self.mixed(g, X), Rows(X, g, parts)
+        return self.mix(g, X), LatentResiduals(X, g, parts)
 
     def latents(self, X, rows=ALL):
         """Return the marginals of g (L, N), and the residuals of each layer."""
@@ -115,9 +115,9 @@ class LatentPass(LayerProtocol):
             var.append(one.var.reshape(-1, len(X)))
             parts.append(residuals if pulled else None)
             del residuals  # the next layer can reuse its memory
-        return Marginals(_stacked(mean), _stacked(var)), parts
+        return Marginals(_concatenate(mean), _concatenate(var)), parts
 
-    def mixed(self, g, X):
+    def mix(self, g, X):
         """Return the marginals that the likelihood reads, from those of g."""
         if self.hidden:
             return g
@@ -129,10 +129,10 @@ class LatentPass(LayerProtocol):
 
     def means(self, X, rows=ALL):
         """Return the means of ``forward`` alone."""
-        g = _stacked([work.means(X).reshape(-1, len(X)) for work in self.passes])
+        g = _concatenate([work.means(X).reshape(-1, len(X)) for work in self.passes])
         if self.hidden:
             return g
-        f = self.of_values(g, X)
+        f = self.mix_values(g, X)
         return f.reshape(*axes_of(self.model, len(f)), len(X))
 
     def floor(self, X):
@@ -147,8 +147,8 @@ class LatentPass(LayerProtocol):
         """Return the ``Joint`` moments of g at X: (L, N) and (L, N, N)."""
         N, found = len(X), [work.joint(X) for work in self.passes]
         return Joint(
-            _stacked([one.mean.reshape(-1, N) for one in found]),
-            _stacked([one.cov.reshape(-1, N, N) for one in found]),
+            _concatenate([one.mean.reshape(-1, N) for one in found]),
+            _concatenate([one.cov.reshape(-1, N, N) for one in found]),
         )
 
     @contextmanager
@@ -167,32 +167,32 @@ class LatentPass(LayerProtocol):
         g = self.joint_latents(X)
         if self.hidden:
             return g
-        mean, cov = self.of_values(g.mean, X), self.mixing.of_covariances(g.cov)
+        mean, cov = self.mix_values(g.mean, X), self.mixing.mix_covariances(g.cov)
         axes = axes_of(self.model, len(mean))
         return Joint(mean.reshape(*axes, len(X)), cov.reshape(*axes, len(X), len(X)))
 
-    def across_outputs(self, X):
+    def joint_outputs(self, X):
         """Return W diag(var g) W' at each row: the latent functions are independent under q."""
         g, _ = self.latents(X)
-        return self.mixed(g, X).mean, self.mixing.over_functions(g.var)
+        return self.mix(g, X).mean, self.mixing.covariances_of_rows(g.var)
 
     def sample(self, X, num_samples, jitter, rng, name=None):
         """Draw the latent functions and mix them, so that they depend on each other as under q."""
         mean, cov = self.joint_latents(X)
         with naming_repeated(X if name else None, name), self.naming_function():
             draws = joint_samples(mean, cov, jitter, num_samples, rng)  # (S, N, L)
-        samples = self.of_draws(draws, X)
+        samples = self.mix_draws(draws, X)
         return samples if axes_of(self.model, samples.shape[-1]) else samples[..., 0]
 
-    def of_values(self, g, X):
+    def mix_values(self, g, X):
         """Return mixing g + mean(X), for values g (L, N)."""
-        values, mean = self.mixing.of_values(g), self.model.mean
+        values, mean = self.mixing.mix_values(g), self.model.mean
         return values if mean is None else values + mean(X)
 
-    def of_draws(self, draws, X):
+    def mix_draws(self, draws, X):
         """Return mixing g + mean(X) (S, B, J), for draws g (S, B, L) at X, of B or S B rows."""
         S, B, L = draws.shape
-        h = self.mixing.of_values(np.ascontiguousarray(draws.reshape(-1, L).T, like=draws))
+        h = self.mixing.mix_values(np.ascontiguousarray(draws.reshape(-1, L).T, like=draws))
         h = np.ascontiguousarray(h.T, like=h).reshape(S, B, -1)
         if self.model.mean is not None:
             mean = self.model.mean(X).reshape(-1, len(X)).T  # (N, J), or (N, 1) for all functions
@@ -200,7 +200,7 @@ class LatentPass(LayerProtocol):
         return h
 
     def draws_vjp(self, h_bar, draws, X):
-        """Return ``(g_bar, X_bar)`` of ``of_draws``, for h_bar (S, B, J); X_bar can be None."""
+        """Return ``(g_bar, X_bar)`` of ``mix_draws``, for h_bar (S, B, J); X_bar can be None."""
         (S, B, L), J = draws.shape, h_bar.shape[-1]
         X_bar = None
         if self._of_mean:
@@ -240,8 +240,8 @@ class LatentPass(LayerProtocol):
             if not self._pulled[number]:
                 continue
             own = Marginals(*(part[span].reshape(*axes, N) for part in (bar.mean, bar.var)))
-            X_bar = plus(work.pull(rows.parts[number], own), X_bar)
-            rows.parts[number] = None
+            X_bar = plus(work.pull(rows.layers[number], own), X_bar)
+            rows.layers[number] = None
         return X_bar
 
     def kl(self):
@@ -284,7 +284,7 @@ def _asks(need, field):
     return any(name.partition(".")[0] == field for name in need)
 
 
-def _stacked(parts):
+def _concatenate(parts):
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 

@@ -49,7 +49,7 @@ class Mixing:
 
     def forward(self, g):
         """Return the marginals of f, for the marginals of g."""
-        return Marginals(self.of_values(g.mean), self.of_values(g.var, np.square))
+        return Marginals(self.mix_values(g.mean), self.mix_values(g.var, np.square))
 
     def vjp(self, f_bar, g, need):
         """Return ``(mixing_bar, g_bar)``; the first is None unless ``need``."""
@@ -59,14 +59,14 @@ class Mixing:
         bars = tuple(bar + 2 * block.W * squares for block, bar, squares in pairs)
         return self._like_given(bars), Marginals(mean, var)
 
-    def of_values(self, g, power=_same):
+    def mix_values(self, g, power=_same):
         """Return W g for values g (L, ...), or power(W) g."""
         if not self.blocks:
             return g
-        return _joined([kernels.matmul(power(W), g[into]) for W, _, into in self.blocks])
+        return _concatenate([kernels.matmul(power(W), g[into]) for W, _, into in self.blocks])
 
     def values_vjp(self, f_bar, g, need):
-        """Return ``(mixing_bar, g_bar)`` of ``of_values``; the first is None unless ``need``."""
+        """Return ``(mixing_bar, g_bar)`` of ``mix_values``; the first is None unless ``need``."""
         bars, g_bar = self._blocks_vjp(f_bar, g, need)
         return self._like_given(tuple(bars)), g_bar
 
@@ -80,13 +80,13 @@ class Mixing:
             if need
         ]
         of_g = (kernels.matmul(power(W), f_bar[out], transpose_a=True) for W, out, _ in self.blocks)
-        return bars, _joined(list(of_g))
+        return bars, _concatenate(list(of_g))
 
-    def of_covariances(self, cov):
+    def mix_covariances(self, cov):
         """Return the covariances (J, N, N) of f over rows, for those of g (L, N, N)."""
-        return self.of_values(cov.reshape(len(cov), -1), np.square).reshape(-1, *cov.shape[1:])
+        return self.mix_values(cov.reshape(len(cov), -1), np.square).reshape(-1, *cov.shape[1:])
 
-    def over_functions(self, var):
+    def covariances_of_rows(self, var):
         """Return W diag(v) W' of each row (N, J, J), for the variances v of g (L, N)."""
         J = self.blocks[-1].out.stop if self.blocks else len(var)
         cov = np.zeros((var.shape[1], J, J), var.dtype, like=var)
@@ -127,5 +127,5 @@ def no_gradient(mixing):
     return np.zeros_like(mixing)
 
 
-def _joined(parts):
+def _concatenate(parts):
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

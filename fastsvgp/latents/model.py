@@ -252,7 +252,7 @@ def _check_independent(model, J):
         )
 
 
-def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
+def check_multi_gp(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     """Check and cast the arguments of a function of a MultiGP: ``(model, X, Y, dtype)``."""
     model.check_parts()
     model, X, Y, dtype = check.arguments(model, X, Y, names, shared_paths(model))

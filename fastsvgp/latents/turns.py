@@ -23,12 +23,13 @@ def turns(call, shares=False):
     model, each = call.model, call.quantities.get("each")
     if moves_jointly(model):
         yield Turn(
-            JointPass(model, call.jitter, len(call.batch.X), each=each), partial(_all_moved, model)
+            JointPass(model, call.jitter, len(call.batch.X), each=each),
+            partial(_replace_posteriors, model),
         )
         return
     if each is None or not any("prior" in one for one in each):  # a layer has several passes
         priors = priors_of(model, call.jitter)
-        each = [one | _named(prior) for one, prior in zip(each or repeat({}), priors, strict=False)]
+        each = [one | _given(prior) for one, prior in zip(each or repeat({}), priors, strict=False)]
     layer = TurnPass(call, each)
     for number, output in order_of(model):
         layer.move((yield layer.turn(number, output)))
@@ -56,20 +57,20 @@ def priors_of(model, jitter):
     ]
 
 
-def factored(model, jitter):
+def factor_priors(model, jitter):
     """Return the quantities ``each`` of a checked model for several steps: factors of Kuu."""
     found = priors_of(model, jitter)
     for number, (layer, prior) in enumerate(zip(layers_of(model), found, strict=True)):
         with naming_latent(number), naming_repeated(layer.inducing):
             _ = prior and prior.L  # computed here, for all steps
-    return [_named(prior) for prior in found]
+    return [_given(prior) for prior in found]
 
 
-def _named(prior):
+def _given(prior):
     return {} if prior is None else {"prior": prior}
 
 
-def _all_moved(model, posteriors):
+def _replace_posteriors(model, posteriors):
     latents = zip(model.latents, posteriors, strict=True)
     return replace(model, latents=tuple(replace(layer, posterior=q) for layer, q in latents))
 
@@ -88,7 +89,7 @@ class TurnPass(LatentPass):
         X = call.batch.X
         self._pieces = [X[rows] for rows in chunks(self, X)]
         self._kls = [work.kl() for work in self.passes]
-        self._g = _joined([self.latents(one)[0] for one in self._pieces])
+        self._g = _concatenate([self.latents(one)[0] for one in self._pieces])
 
     def turn(self, number, output):
         """Return the ``Turn`` of a layer, or of one of its outputs."""
@@ -104,23 +105,23 @@ class TurnPass(LatentPass):
         self._number, self.num_inducing = number, own.num_inducing
         self._pulled = [one is own for one in self.passes]
 
-        def placed(posterior):
+        def place(posterior):
             latents = list(model.latents)
             if output is not None:
                 posterior = tree_map(
-                    partial(_with_row, output), latents[number].posterior, posterior
+                    partial(_replace_row, output), latents[number].posterior, posterior
                 )
             latents[number] = replace(latents[number], posterior=posterior)
             return replace(model, latents=tuple(latents))
 
-        return Turn(self, placed)
+        return Turn(self, place)
 
     def move(self, model):
         """Replace the model after a layer has moved; recompute its marginals and KL term."""
         number, self.model = self._number, model
         work = layer_pass(layers_of(model)[number], self._call.jitter, **self._priors[number])
         self.passes[number], self._kls[number] = work, work.kl()
-        self._put(self._g, _joined([work.forward(X)[0] for X in self._pieces]))
+        self._put(self._g, _concatenate([work.forward(X)[0] for X in self._pieces]))
 
     def _put(self, g, own):
         """Replace the marginals of the layer whose turn it is."""
@@ -149,13 +150,13 @@ class TurnPass(LatentPass):
         return self.passes[self._number].natural_step(step_size)
 
 
-def _joined(parts):
+def _concatenate(parts):
     return Marginals(
         *(np.concatenate([getattr(f, name) for f in parts], axis=-1) for name in ("mean", "var"))
     )
 
 
-def _with_row(number, old, new):
+def _replace_row(number, old, new):
     mixed = old.copy()
     mixed[number] = new[number]
     return mixed

@@ -27,7 +27,7 @@ from ..bounds.svgp import SVGP
 from ..records import replace
 from .chain_pass import Chain
 from .draws import hidden_draws, hidden_points
-from .layer import DeepGP, check_parts, checked
+from .layer import DeepGP, check_deep, check_parts
 
 NOT_OF_LAST = (
     "the last layer of this DeepGP is ParallelLayers, which take no natural steps here; use a"
@@ -71,7 +71,7 @@ class PointOptions:
 class OfDeepGP(ModelKind):
     """The bound of a ``DeepGP``."""
 
-    checked = staticmethod(checked)
+    checked = staticmethod(check_deep)
 
     def quantities(self, model, X, dtype, rng, options, partition=None):
         if X is None:
@@ -110,10 +110,10 @@ class OfDeepGP(ModelKind):
         model = call.model
         *below, last = model.layers
 
-        def placed(posterior):
+        def place(posterior):
             return replace(model, layers=(*below, replace(last, posterior=posterior)))
 
-        yield Turn(call.begin(self, ("natural_step",)), placed)
+        yield Turn(call.begin(self, ("natural_step",)), place)
 
 
 KINDS[DeepGP] = OfDeepGP()

@@ -15,12 +15,12 @@ from ..means import IdentityMean, LinearMean
 from ..posteriors import LikelihoodForm, Posterior, Relaxed, Whitened
 from ..posteriors.gaussian_factor import GaussianFactor
 from ..posteriors.orthogonal import OrthogonalSets
-from ..posteriors.pseudo_targets import PseudoData, with_noise
+from ..posteriors.pseudo_targets import PseudoData, add_noise
 from ..records import is_record, leaves, replace_at, tree_map
 from ..records.typed import ArrayLike, Seed
 from ..runtime import devices
 from ..runtime.edge import public_call
-from .layer import DeepGP, Layer, checked
+from .layer import DeepGP, Layer, check_deep
 
 KINDS = GaussianFactor, OrthogonalSets, PseudoData
 WIDEST = 30
@@ -115,7 +115,7 @@ def deep_gp(
     width = min(D, WIDEST) if width is None else check.whole("width", width)
     for number in range(num_layers):
         hidden = number < num_layers - 1
-        own = _called(covariance, median_lengthscales(rows, rng))
+        own = _call(covariance, median_lengthscales(rows, rng))
         mean = _mean(rows, width, rng) if hidden else None
         q = _posterior(
             posterior,
@@ -127,17 +127,17 @@ def deep_gp(
         )
         layers.append(Layer(own, inducing, q, mean))
         if hidden:
-            push = partial(_pushed, mean)
+            push = partial(_push, mean)
             rows, inducing = (
                 push(rows),
                 (tree_map(push, inducing) if is_record(inducing) else push(inducing)),
             )
     model = DeepGP(tuple(layers), likelihood)
-    checked(model)
+    check_deep(model)
     return model
 
 
-def _called(covariance, lengthscales):
+def _call(covariance, lengthscales):
     try:
         return covariance(variance=1.0, lengthscales=lengthscales)
     except TypeError as error:
@@ -170,7 +170,7 @@ def _mean(X, P, rng):
     return LinearMean(*(devices.like(a.astype(X.dtype), X) for a in (np.eye(P, D), np.zeros(P))))
 
 
-def _pushed(mean, X):
+def _push(mean, X):
     return np.ascontiguousarray(mean(X).T, like=X)
 
 
@@ -197,5 +197,5 @@ def _posterior(kind, covariance, inducing, outputs, hidden, num_data):
     return Relaxed(
         mean,
         variance,
-        kernels.cholesky_of_inverse(with_noise(covariance.Kuu(inducing), variance, jitter)),
+        kernels.cholesky_of_inverse(add_noise(covariance.Kuu(inducing), variance, jitter)),
     )

@@ -5,7 +5,7 @@ next layer are its draws
 
     h = mu + sqrt(v) eps.
 
-``ParallelLayers`` draw their latent functions g, and h = W g + mean(x): ``of_draws`` of their pass.
+``ParallelLayers`` draw their latent functions g; h = W g + mean(x) is ``mix_draws`` of their pass.
 
 The rows of a batch draw independently of each other, so marginals suffice: the bound has no
 covariance between rows. The first layer sees B rows and has one mu and v for all S draws; the
@@ -33,7 +33,7 @@ from .layer import naming_layer
 class Hidden(NamedTuple):
     """Residuals of a chunk of rows at a hidden layer: those of its pass, and factors of v_bar."""
 
-    rows: Any
+    residuals: Any
     eps: Any  # (S, B, P)
     half: Any  # 1 / (2 sqrt(v)), (1 or S, B, P); 0 where v was raised to its floor
     mixed: Any  # the draws g and the inputs of a layer that maps its draws; else None
@@ -113,8 +113,8 @@ class Chain(LayerProtocol):
             h = np.multiply(root, eps, out=np.empty(eps.shape, X.dtype, like=X))
             h += mean
             mixed = None
-            if hasattr(work, "of_draws"):
-                mixed, h = (h, X), work.of_draws(h, X)
+            if hasattr(work, "mix_draws"):
+                mixed, h = (h, X), work.mix_draws(h, X)
             if number >= self._lowest:
                 half = self._half(work, before, X, f.var, root)
                 residuals.append(Hidden(saved, eps, half, mixed))
@@ -156,7 +156,7 @@ class Chain(LayerProtocol):
                 bar, root_bar = bar.sum(axis=0, keepdims=True), root_bar.sum(axis=0, keepdims=True)
             root_bar *= saved.half
             own = Marginals(_outputs_first(bar), _outputs_first(root_bar))
-            bar = plus(work.pull(saved.rows, own), X_bar)
+            bar = plus(work.pull(saved.residuals, own), X_bar)
         return bar
 
     def natural_sums(self):

@@ -148,16 +148,16 @@ class PatchPass(LayerProtocol):
     def forward(self, X, rows=ALL):
         """Return ``(Marginals, residuals)`` of the outputs (R S P, N) for images X (N, H W C)."""
         patches = self._patches(X)
-        patches, which = merged(patches) if self._merging else (patches, None)
-        f, saved = self._of_patches.forward(patches)
+        patches, which = merge_patches(patches) if self._merging else (patches, None)
+        f, residuals = self._of_patches.forward(patches)
         return Marginals(*(self._image(moment, which, len(X)) for moment in (f.mean, f.var))), (
-            saved,
+            residuals,
             which,
         )
 
     def means(self, X, rows=ALL):
         """As in a ``LayerPass``."""
-        patches, which = merged(self._patches(X))
+        patches, which = merge_patches(self._patches(X))
         return self._image(self._of_patches.means(patches), which, len(X))
 
     @staticmethod
@@ -173,7 +173,7 @@ class PatchPass(LayerProtocol):
     def pull(self, rows, f_bar):
         """As in a ``LayerPass``; the cotangents are those of X (N, H W C)."""
         rows, which = rows
-        f_bar = Marginals(*(self._of_rows(bar, which) for bar in (f_bar.mean, f_bar.var)))
+        f_bar = Marginals(*(self._image_vjp(bar, which) for bar in (f_bar.mean, f_bar.var)))
         patches_bar = self._of_patches.pull(rows, f_bar)
         if patches_bar is None:
             return None
@@ -181,7 +181,7 @@ class PatchPass(LayerProtocol):
             patches_bar.reshape(-1, self._each, patches_bar.shape[-1]), self._geometry
         )
 
-    def _of_rows(self, bar, which):
+    def _image_vjp(self, bar, which):
         """Apply the transpose of ``_image``: (P, patches), with sums over merged patches."""
         by_output = np.ascontiguousarray(
             bar.reshape(self._each, -1, bar.shape[-1]).transpose(1, 2, 0), like=bar
@@ -204,7 +204,7 @@ class PatchPass(LayerProtocol):
         return samples.reshape(num_samples, len(X), -1)
 
 
-def merged(patches):
+def merge_patches(patches):
     """Return ``(rows, which)``: equal constant patches as one row, and ``rows[which]`` the patches.
 
     ``which`` is None if nothing is saved. Only on the host: on a device the number of rows would

@@ -11,7 +11,7 @@ from .layer import widths
 RUN = 4096  # rows that are drawn at a time if only some are kept
 
 
-class Draws(tuple):
+class HiddenDraws(tuple):
     """Arrays (S, B, P) of the hidden layers, checked, for the rows of this process."""
 
 
@@ -27,14 +27,16 @@ def hidden_draws(model, X, draws, num_samples, rng, partition=None):
     those of one process: each rank makes the draws of all rows and keeps its own.
     """
     sizes = widths(model.layers)
-    if isinstance(draws, Draws):
+    if isinstance(draws, HiddenDraws):
         return draws
     if draws is not None:
         if partition is None or partition.own:
-            return Draws(_given(draws, sizes, X, len(X)))
-        return Draws(one[:, partition.rows] for one in _given(draws, sizes, X, partition.count))
+            return HiddenDraws(_check(draws, sizes, X, len(X)))
+        return HiddenDraws(
+            one[:, partition.rows] for one in _check(draws, sizes, X, partition.count)
+        )
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    return Draws(
+    return HiddenDraws(
         np.asarray(_normal(rng, num_samples, len(X), P, partition).astype(X.dtype), like=X)
         for P in sizes
     )
@@ -49,10 +51,10 @@ def hidden_points(model, X, num_samples, rng):
         )
     sizes = widths(model.layers)
     if not sizes:
-        return Draws()
+        return HiddenDraws()
     points = kernels.normal_points(sum(sizes), S, rng, like=X).astype(X.dtype)
     spans = zip(accumulate(sizes, initial=0), accumulate(sizes), strict=False)
-    return Draws(
+    return HiddenDraws(
         np.broadcast_to(points[:, None, start:stop], (S, len(X), stop - start))
         for start, stop in spans
     )
@@ -64,12 +66,12 @@ def _normal(rng, S, B, P, partition):
         half = rng.standard_normal((drawn, B, P))
     else:
         half = np.stack(
-            [_of_rows(rng, partition.count, P, np.r_[partition.rows]) for _ in range(drawn)]
+            [_draw_rows(rng, partition.count, P, np.r_[partition.rows]) for _ in range(drawn)]
         )
     return half if S % 2 else np.concatenate([half, -half])
 
 
-def _of_rows(rng, count, P, rows):
+def _draw_rows(rng, count, P, rows):
     """Return ``rng.standard_normal((count, P))[rows]`` for increasing ``rows``.
 
     The memory is that of ``rows`` and of one block.
@@ -82,7 +84,7 @@ def _of_rows(rng, count, P, rows):
     return kept
 
 
-def _given(draws, sizes, X, B):
+def _check(draws, sizes, X, B):
     if not isinstance(draws, (tuple, list)) or len(draws) != len(sizes):
         came = f"{len(draws)} of them" if isinstance(draws, (tuple, list)) else type(draws).__name__
         raise TypeError(

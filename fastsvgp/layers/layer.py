@@ -10,7 +10,7 @@ from ..errors import BadEntry, NotPositiveDefinite
 from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
-from ..posteriors.placed import placed
+from ..posteriors.locate import posteriors_of
 from ..records import record, replace
 from ..records.typed import Array, Record
 from .convolutional import ConvolutionalLayer
@@ -108,7 +108,7 @@ class DeepGP:
         return tuple(
             f"layers.{number}.{path}"
             for number, layer in enumerate(self.layers)
-            for path in placed(layer)
+            for path in posteriors_of(layer)
         )
 
 
@@ -139,7 +139,7 @@ def naming_layer(number):
     return naming(f"layers[{number}]")
 
 
-def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
+def check_deep(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     """Check and cast the arguments of a function of a deep GP: ``(model, X, Y, dtype)``.
 
     ``check.svgp`` does the same for an SVGP.
@@ -234,9 +234,9 @@ def _check_chain(layers):
         made, taken = getattr(below, "output_shape", outputs), _image_of(above) or (D,)
         if outputs != (D,) or len(made) == len(taken) != 1 and made != taken:
             raise ValueError(
-                f"`layers[{number}]` has {_counted(made)} outputs, but the inducing inputs of"
-                f" `layers[{number + 1}]` are for {_counted(taken)} columns; the outputs of a layer"
-                " are the columns of the next"
+                f"`layers[{number}]` has {_describe(made)} outputs, but the inducing inputs of"
+                f" `layers[{number + 1}]` are for {_describe(taken)} columns; the outputs of a"
+                " layer are the columns of the next"
             )
     return sizes[0][0], sizes[-1][1]
 
@@ -248,7 +248,7 @@ def _image_of(layer):
     return geometry and geometry[:3]
 
 
-def _counted(shape):
+def _describe(shape):
     """Describe a shape and its product."""
     return " x ".join(map(str, shape)) + (f" = {np.prod(shape)}" if len(shape) > 1 else "")
 

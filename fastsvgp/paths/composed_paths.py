@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import kernels
 from ..covariances.convolutional_sums import num_windows
-from ..covariances.features.points import by_rows
+from ..covariances.features.points import as_rows
 from ..covariances.image_patches import OnPatches, check_image_columns
 from ..latents.mixing import Mixing
 from ..layers.layer import naming_layer
@@ -37,9 +37,9 @@ class Composed:
         """S."""
         return self.parts[0].num_functions
 
-    def drawn(self):
+    def weight_arrays(self):
         """Return the arrays of weights, a list."""
-        return sum((part.drawn() for part in self.parts), [])
+        return sum((part.weight_arrays() for part in self.parts), [])
 
     def check_points(self, X, name):
         """Raise ``ValueError`` unless points (n, D) fit."""
@@ -80,12 +80,12 @@ class MixedPaths(Composed):
     def forward(self, X):
         found, mixing = [latent.forward(X) for latent in self.latents], Mixing(self.mixing)
         g = np.concatenate([values for values, _ in found], axis=1)
-        values = _by_function(mixing.of_values(_by_output(g)), g.shape)
+        values = _split(mixing.mix_values(_join(g)), g.shape)
         of_mean = add_mean(values, self.mean, X, self.outputs)
         parts, shape = [(values.shape[1], back) for values, back in found], g.shape
 
         def back(bar):
-            g_bar = _by_function(mixing.values_vjp(_by_output(bar), None, need=False)[1], shape)
+            g_bar = _split(mixing.values_vjp(_join(bar), None, need=False)[1], shape)
             X_bar, end = of_mean(bar), 0
             for count, pulled in parts:
                 own, end = g_bar[:, end : end + count], end + count
@@ -95,12 +95,12 @@ class MixedPaths(Composed):
         return values, back
 
 
-def _by_output(values):
+def _join(values):
     """Return (S, L, n) as (L, S n)."""
     return np.ascontiguousarray(values.swapaxes(0, 1), like=values).reshape(values.shape[1], -1)
 
 
-def _by_function(values, shape):
+def _split(values, shape):
     """Return (J, S n) as (S, J, n), for the shape (S, L, n)."""
     S, _, n = shape
     return np.ascontiguousarray(values.reshape(-1, S, n).swapaxes(0, 1), like=values)
@@ -135,7 +135,7 @@ class PatchPaths(OnPatches, Composed):
         check_image_columns("ConvolutionalLayer", X.shape[-1], self.geometry)
 
     def forward(self, X):
-        patches = kernels.gather_patches(by_rows(X), self.geometry)  # (N, R, columns)
+        patches = kernels.gather_patches(as_rows(X), self.geometry)  # (N, R, columns)
         R = patches.shape[1]
         of_patches, pulled = self.patches.forward(
             patches.reshape(*X.shape[:-2], -1, patches.shape[-1])

@@ -72,7 +72,7 @@ class Draws:
         return self._rng.integers(0, SEEDS, self.count, dtype=np.uint64)
 
 
-def drawn_layer(layer, draws, outputs, columns=None):
+def draw_layer(layer, draws, outputs, columns=None):
     """Return the ``LayerPaths`` of a checked layer, or model, with these axes of outputs.
 
     columns : of its inputs, if they do not follow from the inducing inputs
@@ -93,7 +93,7 @@ def joint_weights(layer, draws, features, w):
     prior = PriorFactor(layer.covariance.Kuu(layer.inducing), draws.jitter)
     values = prior_values(layer.covariance, features, layer.inducing, w, draws)
     v = layer.posterior.path_weights(prior, values, draws.normal)
-    return (KernelTerm(layer.inducing, by_function(v)),)
+    return (KernelTerm(layer.inducing, functions_first(v)),)
 
 
 def decoupled_weights(layer, draws, features, w):
@@ -107,14 +107,14 @@ def decoupled_weights(layer, draws, features, w):
         shift += kernels.matmul(w_O[:, rows], covariance.Kuu(O[rows], Z))
     shift = solve_vectors(prior.L, solve_vectors(prior.L, shift), transpose=True)
     v -= shift[..., None]
-    return KernelTerm(Z, by_function(v)), KernelTerm(O, w_O[None].copy())
+    return KernelTerm(Z, functions_first(v)), KernelTerm(O, w_O[None].copy())
 
 
 def site_weights(layer, draws, features, w):
     """Return the term of all data; ``layer.posterior`` are the ``DataSites`` of a ``VGP``."""
     u0 = features.multiply(layer.inducing, w)
-    v = layer.posterior.path_weights(by_output(u0), draws.normal)
-    return (KernelTerm(layer.inducing, by_function(v), at_data=True),)
+    v = layer.posterior.path_weights(outputs_first(u0), draws.normal)
+    return (KernelTerm(layer.inducing, functions_first(v), at_data=True),)
 
 
 OWN = {DecoupledWeights: decoupled_weights, DataSites: site_weights}
@@ -136,14 +136,14 @@ def prior_values(covariance, features, inducing, w, draws):
         )
     if draws.jitter:
         u0 += draws.jitter**0.5 * draws.normal(*u0.shape)
-    return by_output(u0)
+    return outputs_first(u0)
 
 
-def by_output(values):
+def outputs_first(values):
     """Return values (S, P, M) as (P, M, S)."""
     return np.ascontiguousarray(values.transpose(1, 2, 0), like=values)
 
 
-def by_function(v):
+def functions_first(v):
     """Return weights (P, M, S) as (S, P, M)."""
     return np.ascontiguousarray(v.transpose(2, 0, 1), like=v)

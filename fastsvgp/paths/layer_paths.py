@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..covariances import Covariance
-from ..covariances.features.points import at, by_rows, runs
+from ..covariances.features.points import as_rows, points_at, runs
 from ..means import Mean
 from ..records import leaf, plus, record, replace, static
 from ..records.typed import Array, Record
@@ -33,13 +33,13 @@ def add_mean(values, mean, X, outputs):
     """Add a mean function, or None, to values (S, P, n) in place; return its pullback to X."""
     if mean is None:
         return lambda bar: None
-    m = mean(by_rows(X))
+    m = mean(as_rows(X))
     values += m if X.ndim == 2 else m.reshape(-1, *X.shape[:2]).swapaxes(0, 1)
 
     def back(bar):
         bar = bar.sum(axis=0) if X.ndim == 2 else bar.swapaxes(0, 1).reshape(bar.shape[1], -1)
         bar = np.ascontiguousarray(bar, like=bar).reshape(*outputs, -1)
-        return mean.vjp(bar, by_rows(X), ("X",))[1].reshape(X.shape)
+        return mean.vjp(bar, as_rows(X), ("X",))[1].reshape(X.shape)
 
     return back
 
@@ -78,7 +78,7 @@ class KernelTerm:
         """Add the values at X in place; return k(Z, X), or None if it has several runs."""
         v, M, K, number = self.weights, self.weights.shape[-1], None, 0
         for functions, points in runs(X, M):
-            K, number = self._block(covariance, at(X, functions, points)), number + 1
+            K, number = self._block(covariance, points_at(X, functions, points)), number + 1
             if X.ndim == 2:
                 part = kernels.matmul(v.reshape(-1, M), K).reshape(*v.shape[:2], -1)
             else:
@@ -102,7 +102,7 @@ class KernelTerm:
                 K_bar = own[:, 0, :, None] * f_bar[:, 0]  # (M, s, c)
                 for p in range(1, v.shape[1]):
                     K_bar += own[:, p, :, None] * f_bar[:, p]
-            rows = at(X, functions, points)
+            rows = points_at(X, functions, points)
             rows_bar = self._block_vjp(covariance, K_bar.reshape(M, -1), K, rows)
             if X.ndim == 2:
                 X_bar[points] = rows_bar
@@ -150,9 +150,9 @@ class LayerPaths:
     @property
     def num_functions(self):
         """S."""
-        return max(map(len, self.drawn()))
+        return max(map(len, self.weight_arrays()))
 
-    def drawn(self):
+    def weight_arrays(self):
         """Return the arrays of weights, a list."""
         prior = [] if self.weights is None else [self.weights]
         return prior + [term.weights for term in self.terms]
@@ -191,11 +191,11 @@ class LayerPaths:
         """Return the functions of an index of the first axis: a slice, or whole numbers (K,)."""
         S, seeds = self.num_functions, self.seeds if np.ndim(self.seeds) == 0 else self.seeds[index]
 
-        def taken(w):
+        def select(w):
             if w is None or len(w) < S:  # of all functions
                 return w
             some = index if isinstance(index, slice) else np.asarray(index, like=w)
             return np.ascontiguousarray(w[some], like=w)
 
-        terms = tuple(replace(term, weights=taken(term.weights)) for term in self.terms)
-        return replace(self, terms=terms, weights=taken(self.weights), seeds=seeds)
+        terms = tuple(replace(term, weights=select(term.weights)) for term in self.terms)
+        return replace(self, terms=terms, weights=select(self.weights), seeds=seeds)

@@ -65,7 +65,7 @@ class Paths:
         (S, N) or (S, n) array
             With a last axis of P outputs if the model has one.
         """
-        return _evaluated(self.functions, X)[0]
+        return _evaluate(self.functions, X)[0]
 
     def and_vjp(self, X: ArrayLike) -> tuple[Array, Callable[[ArrayLike], Array]]:
         """Evaluate the functions, and return the pullback to the points.
@@ -83,11 +83,11 @@ class Paths:
             values, in their shape, and returns those with respect to ``X``. Can be called any
             number of times.
         """
-        values, back = _evaluated(self.functions, X, True)
+        values, back = _evaluate(self.functions, X, True)
 
         def vjp(values_bar):
             """Pull the cotangent of the values back to the points."""
-            return _pulled(self.functions, back, values, values_bar)
+            return _pull(self.functions, back, values, values_bar)
 
         return values, vjp
 
@@ -103,7 +103,7 @@ class Paths:
         values : (S, n)
         gradients : (S, n, D)
         """
-        return _with_gradients(self.functions, X)
+        return _evaluate_with_gradients(self.functions, X)
 
 
 def _index(index, S):
@@ -124,16 +124,16 @@ def _index(index, S):
 
 
 @public_call()
-def _evaluated(functions, X, keeps=False):
+def _evaluate(functions, X, keeps=False):
     """Return the values, in the layout of users, and their pullback if it is kept."""
-    X = checked_points(functions, X)
+    X = cast_points(functions, X)
     values, back = functions.forward(X.copy() if keeps else X)
     check.result(total(values), functions)
     return _trailing(values, functions.outputs), back if keeps else None
 
 
 @public_call()
-def _pulled(functions, back, values, values_bar):
+def _pull(functions, back, values, values_bar):
     """Return the cotangent of the points."""
     bar = check.as_array("values_bar", values_bar)
     if bar.shape != values.shape:
@@ -151,14 +151,14 @@ def _pulled(functions, back, values, values_bar):
 
 
 @public_call()
-def _with_gradients(functions, X):
+def _evaluate_with_gradients(functions, X):
     """Return values and gradients at own points."""
     if functions.outputs:
         raise ValueError(
             f"and_grad is for one output, and these paths have {functions.outputs[0]}: use and_vjp,"
             " with the cotangents of all outputs"
         )
-    X = checked_points(functions, X)
+    X = cast_points(functions, X)
     if X.ndim != 3:
         raise ValueError(
             f"and_grad: `X` must have shape (S, n, D), points of each function, got {X.shape}; for"
@@ -170,9 +170,9 @@ def _with_gradients(functions, X):
     return _trailing(values, ()), gradients
 
 
-def checked_points(functions, X):
+def cast_points(functions, X):
     """Return points (N, D) or (S, n, D) in the dtype of the functions, contiguous."""
-    like = functions.drawn()[0]
+    like = functions.weight_arrays()[0]
     given, X = X, check.as_array("X", X)
     S = functions.num_functions
     if X.ndim not in (2, 3):

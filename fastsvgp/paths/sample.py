@@ -10,17 +10,17 @@ from ..latents.model import (
     MultiGP,
     axes_of,
     check_functions,
-    checked as checked_multi,
+    check_multi_gp,
     layers_of,
     naming_latent,
 )
 from ..latents.parallel_layers import ParallelLayers
 from ..layers.convolutional import ConvolutionalLayer
-from ..layers.layer import DeepGP, Layer, checked as checked_deep, naming_layer
+from ..layers.layer import DeepGP, Layer, check_deep, naming_layer
 from ..records.typed import OfPaths, Record, Seed
 from ..runtime.edge import public_call
 from .composed_paths import ChainedPaths, MixedPaths, PatchPaths
-from .draws import Draws, drawn_layer
+from .draws import Draws, draw_layer
 from .record import Paths
 
 
@@ -86,12 +86,12 @@ def sample_paths(
     ((3, 1), (3, 1, 1))
     """
     draws = Draws(num_paths, num_features, frequencies, rng, jitter)
-    return finished(*FUNCTIONS[type(model)](model, draws, **others))
+    return check_paths(*FUNCTIONS[type(model)](model, draws, **others))
 
 
-def finished(functions, model):
+def check_paths(functions, model):
     """Return checked ``Paths``."""
-    check.result(sum(total(value) for value in functions.drawn()), model)
+    check.result(sum(total(value) for value in functions.weight_arrays()), model)
     return Paths(functions)
 
 
@@ -103,18 +103,18 @@ def outputs_of(layer):
 def functions_of_svgp(model, draws):
     """Return the functions, and the checked model."""
     model, _, _, dtype = check.svgp(model)
-    return drawn_layer(model, draws.begin(model, dtype), outputs_of(model)), model
+    return draw_layer(model, draws.begin(model, dtype), outputs_of(model)), model
 
 
 def functions_of_multi(model, draws):
     """Draw as for an SVGP: the latent functions are drawn, and then mixed."""
-    model, _, _, dtype = checked_multi(model)
-    return _mixed(model, draws.begin(model, dtype)), model
+    model, _, _, dtype = check_multi_gp(model)
+    return _mix(model, draws.begin(model, dtype)), model
 
 
 def functions_of_deep(model, draws):
     """Draw as for an SVGP: a function of each layer, at the values of those below."""
-    model, _, _, dtype = checked_deep(model)
+    model, _, _, dtype = check_deep(model)
     draws.begin(model, dtype)
     layers = []
     for number, layer in enumerate(model.layers):
@@ -126,25 +126,25 @@ def functions_of_deep(model, draws):
 def _layer(layer, draws):
     """Return the functions of a layer of a deep GP."""
     if isinstance(layer, ParallelLayers):
-        return _mixed(layer, draws)
+        return _mix(layer, draws)
     if not isinstance(layer, Layer | ConvolutionalLayer):
         raise TypeError(
             f"sample_paths: a {type(layer).__name__} has no paths: draw joint values with sample_f"
         )
-    functions = drawn_layer(layer, draws, outputs_of(layer))
+    functions = draw_layer(layer, draws, outputs_of(layer))
     if isinstance(layer, Layer):
         return functions
     names = "image_shape", "patch_shape", "stride"
     return PatchPaths(functions, **{name: getattr(layer, name) for name in names})
 
 
-def _mixed(model, draws):
+def _mix(model, draws):
     """Return the functions of a ``MultiGP`` or of ``ParallelLayers``."""
     _, J = check_functions(model)
     latents = []
     for number, layer in enumerate(layers_of(model)):
         with naming_latent(number):
-            latents.append(drawn_layer(layer, draws, outputs_of(layer)))
+            latents.append(draw_layer(layer, draws, outputs_of(layer)))
     return MixedPaths(tuple(latents), model.mixing, model.mean, outputs=axes_of(model, J))
 
 

@@ -11,11 +11,11 @@ from ..bounds.layer_pass import LayerParts
 from ..bounds.svgp import SVGP
 from ..qsgp.bases import InducingBasis, RandomFourier
 from ..qsgp.model import QSGP, checked_parts
-from ..sites.site_svgp import SiteSVGP, checked, tie_sites
+from ..sites.site_svgp import SiteSVGP, check_site_model, tie_sites
 from ..sites.vgp import VGP, DataSites
-from .draws import Draws, drawn_layer
+from .draws import Draws, draw_layer
 from .layer_paths import KernelTerm, LayerPaths
-from .sample import FUNCTIONS, finished, functions_of_svgp
+from .sample import FUNCTIONS, check_paths, functions_of_svgp
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ def functions_of_vgp(model, draws, site_inputs=None):
     ``DataSites``. Otherwise the functions are those of ``tie_sites``.
     """
     with naming_site_inputs(model, site_inputs):
-        given, X, _, _ = checked(model, site_inputs, check.ABSENT, draws.jitter)
+        given, X, _, _ = check_site_model(model, site_inputs, check.ABSENT, draws.jitter)
     if not bool((given.sites.lambda2 > 0).all()):
         return functions_of_svgp(tie_sites(model, X), draws)
     layer = LayerParts(given.covariance, DataSites(given, X), X.copy(), given.mean)
     draws.begin(given, X.dtype)
     outputs = given.sites.lambda1.shape[:-1]
-    return drawn_layer(layer, draws, outputs, columns=X.shape[1]), given
+    return draw_layer(layer, draws, outputs, columns=X.shape[1]), given
 
 
 @contextmanager
@@ -102,9 +102,9 @@ def paths_of_weights(model, num_paths=1, *, num_features=None, frequencies=None,
     noise = draws.normal(draws.count, len(q.mean))
     W = (q.mean + kernels.chevron_multiply(q.columns, q.diagonal, noise))[:, None]
     if isinstance(basis, InducingBasis):
-        return finished(LayerPaths(k, (KernelTerm(Z, W, at_data=True),)), model)
+        return check_paths(LayerPaths(k, (KernelTerm(Z, W, at_data=True),)), model)
     settings = {"num_features": basis.num_features, "seeds": int(basis.seed)}
-    return finished(LayerPaths(k, (), W, **settings), model)
+    return check_paths(LayerPaths(k, (), W, **settings), model)
 
 
 FUNCTIONS |= {SiteSVGP: functions_of_sites, VGP: functions_of_vgp}

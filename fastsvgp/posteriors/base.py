@@ -12,7 +12,7 @@ from ..runtime import deferred_checks
 
 PosteriorT = TypeVar("PosteriorT", bound="Posterior")
 # A name in ``need``: the data term is linear in the variances, so only a sum of them is needed.
-# ``project`` may leave out what q(u) adds to them, and ``of_omitted_variances`` adds it up.
+# ``project`` may leave out what q(u) adds to them, and ``omitted_variances`` adds it up.
 SUMS = "sum of variances"
 
 
@@ -170,7 +170,7 @@ class Pass:
         """Compute marginals (..., N) at a chunk of rows, from Kuf (M, N) and kff (N,)."""
         raise not_written(self, "project", "posterior")
 
-    def of_omitted_variances(self) -> float:
+    def omitted_variances(self) -> float:
         """What the omitted variances add to the data term, after the last ``pull``."""
         return 0.0
 
@@ -361,7 +361,7 @@ class Posterior:
         raise not_written(self, "inverse_of", "posterior")
 
 
-def over_outputs(var_bar):
+def sum_over_outputs(var_bar):
     """Sum cotangents of the variances (..., N) over outputs: the cotangents of kff (N,)."""
     return var_bar if var_bar.ndim == 1 else var_bar.sum(axis=0)
 
@@ -433,7 +433,7 @@ def path_weights_of_whitened(L, draws, values):
     return kernels.solve_triangular(L, draws, transpose=True, overwrite_b=True)
 
 
-def wanted(need, name, root="posterior"):
+def needs(need, name, root="posterior"):
     """Whether ``need`` holds ``root`` or ``root.name``."""
     return root in need or f"{root}.{name}" in need
 

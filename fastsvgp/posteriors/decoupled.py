@@ -42,8 +42,8 @@ from .base import (
     Projection,
     gradient,
     identities,
+    needs,
     solve_vectors,
-    wanted,
 )
 from .gaussian_factor import Marginal
 from .orthogonal import OrthogonalSets
@@ -87,9 +87,9 @@ class Decoupled(OrthogonalSets):
             return super().start_from(prior, columns, need)
         return DecoupledPass(self, prior, columns, need)
 
-    def whitened(self, L, name):
+    def whiten(self, L, name):
         if name == "u":
-            return super().whitened(L, name)
+            return super().whiten(L, name)
         mean = solve_vectors(L, self.mean_v)
         return mean, identities(mean)
 
@@ -157,15 +157,15 @@ class DecoupledWeights(OrthogonalSets):
             )
         return super().start_from(prior, columns, need)
 
-    def whitened(self, L, name):
+    def whiten(self, L, name):
         if name == "u":
-            return super().whitened(L, name)
+            return super().whiten(L, name)
         mean = kernels.multiply_triangular(L, self.weights_v[..., None], transpose=True)[..., 0]
         return mean, identities(mean)
 
-    def whitened_vjp(self, one, mean_bar, L, C):
+    def whiten_vjp(self, one, mean_bar, L, C):
         if one.name == "u":
-            return super().whitened_vjp(one, mean_bar, L, C)
+            return super().whiten_vjp(one, mean_bar, L, C)
         if C is not None:
             C -= kernels.tril_product(one.means.T, mean_bar.T)
         return kernels.multiply_triangular(L, mean_bar[..., None])[..., 0], None
@@ -219,13 +219,13 @@ class ShiftedPass(Pass):
 
     def project(self, Kuf, kff):
         f, rows = self.work.project(np.ascontiguousarray(Kuf[self.first], like=Kuf), kff)
-        return Projection(Marginals(self._shifted(f.mean, Kuf), f.var), (Kuf, rows))
+        return Projection(Marginals(self._shift(f.mean, Kuf), f.var), (Kuf, rows))
 
     def joint(self, Kuf, Kff):
         f = self.work.joint(np.ascontiguousarray(Kuf[self.first], like=Kuf), Kff)
-        return Joint(self._shifted(f.mean, Kuf), f.cov)
+        return Joint(self._shift(f.mean, Kuf), f.cov)
 
-    def _shifted(self, mean, Kuf):
+    def _shift(self, mean, Kuf):
         return mean + kernels.matmul(self.e, Kuf).reshape(mean.shape)
 
     def pull(self, rows, f_bar):
@@ -287,7 +287,7 @@ class DecoupledPass(ShiftedPass):
     def finish(self, kl_bar):
         of_u, Kuu_bar = super().finish(kl_bar)
         bars = {"mean_u": of_u.mean, "scale_tril_u": of_u.scale_tril, "mean_v": None}
-        if wanted(self.need, "mean_v"):
+        if needs(self.need, "mean_v"):
             bar = self.x_bar[:, self.v] + self.y_bar[:, self.v]
             bars["mean_v"] = bar.reshape(self.q.mean_v.shape)
         return Bars(gradient(self.q, **bars), Kuu_bar)

@@ -14,8 +14,8 @@ from .base import (
     Posterior,
     add_to_diagonals,
     check_vector_and_matrix,
+    needs,
     path_weights_of_whitened,
-    wanted,
 )
 from .dual_sites_pass import FixedSitesPass, LongSitesPass, SitesPass, factors, vectors
 
@@ -35,7 +35,7 @@ class DualTying(Posterior):
         return check_vector_and_matrix(self, M, "lambda1", "lambda2")
 
     def start_from(self, prior, columns=0, need=()):
-        return (LongSitesPass if wanted(need, "Kuf", "blocks") else SitesPass)(
+        return (LongSitesPass if needs(need, "Kuf", "blocks") else SitesPass)(
             self, prior, columns, need
         )
 
@@ -96,8 +96,8 @@ class AbsorbedDualSites(DualTying):
     absorbed = True
 
     def start_from(self, prior, columns=0, need=()):
-        of_sites = any(wanted(need, name) for name in self.natural_fields)
-        held = wanted(need, "Kuf", "blocks") and not of_sites
+        of_sites = any(needs(need, name) for name in self.natural_fields)
+        held = needs(need, "Kuf", "blocks") and not of_sites
         return (
             FixedSitesPass(self, prior, columns, need)
             if held
@@ -116,7 +116,7 @@ class AbsorbedDualSites(DualTying):
         return vectors(kernels.multiply_triangular, L, self.lambda1.reshape(-1, len(L)), True)
 
     def from_whitened(self, L, A, t):
-        return _reshaped(
+        return _replace_sites(
             self,
             kernels.whitening_vjp(np.multiply(A, -2, out=A), L),
             vectors(kernels.solve_triangular, L, t, True),
@@ -162,7 +162,7 @@ class DualSites(DualTying):
 
     def from_whitened(self, L, A, t):
         lambda2 = kernels.symmetrise(kernels.tril_congruence(L, A))
-        return _reshaped(self, lambda2, vectors(kernels.multiply_triangular, L, t))
+        return _replace_sites(self, lambda2, vectors(kernels.multiply_triangular, L, t))
 
     def whitened_sites_vjp(self, L, A_bar, t_bar):
         return vectors(kernels.solve_triangular, L, t_bar, True), kernels.whitening_vjp(
@@ -187,7 +187,7 @@ class WhitenedState(DualTying):
         return self.lambda2.reshape(-1, M, M), self.lambda1.reshape(-1, M)
 
     def from_whitened(self, L, A, t):
-        return _reshaped(self, A, t)
+        return _replace_sites(self, A, t)
 
     def whitened_sites_vjp(self, L, A_bar, t_bar):
         return t_bar, A_bar
@@ -207,7 +207,7 @@ def _both_sides(product, L, S, transpose):
     return kernels.symmetrise(product(L, turned, transpose=transpose, overwrite_b=True))
 
 
-def _reshaped(q, lambda2, lambda1):
+def _replace_sites(q, lambda2, lambda1):
     return replace(
         q, lambda1=lambda1.reshape(q.lambda1.shape), lambda2=lambda2.reshape(q.lambda2.shape)
     )

@@ -61,7 +61,7 @@ import numpy as np
 from .. import check, kernels
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import replace
-from .base import Bars, add_to_diagonals, gradient, wanted
+from .base import Bars, add_to_diagonals, gradient, needs
 from .natural import natural_precision
 from .whitening import GramWhitenedPass, LongWhitenedPass
 
@@ -105,7 +105,7 @@ class SitesMixin:
 
     concave = True  # for all pulled rows b <= 0: a step of at most 1 keeps B positive definite
 
-    def _whitened(self, name, at):
+    def _whiten(self, name, at):
         self.t, inverses, means = factors(self.q, self.L)
         return means.reshape(self.q.lambda1.shape), inverses
 
@@ -125,7 +125,7 @@ class SitesMixin:
         return super().pull(rows, f_bar)
 
     def _set_needs(self, natural):
-        need_first, need_second = (wanted(self.need, name) for name in ("lambda1", "lambda2"))
+        need_first, need_second = (needs(self.need, name) for name in ("lambda1", "lambda2"))
         self.sum_trils = natural or need_second or self.need_Kuu
         self.need_sites = need_first or need_second
 
@@ -158,10 +158,10 @@ class SitesMixin:
             X = add_to_diagonals(np.multiply(G, 0.5, out=G), 0.5 * kl_bar)
             SX = kernels.matmul(S, X)
             SXS = kernels.symmetrise(kernels.matmul(SX, S))
-        if wanted(self.need, "lambda2") or (self.need_Kuu and not self.q.absorbed):
+        if needs(self.need, "lambda2") or (self.need_Kuu and not self.q.absorbed):
             A_bar = 0.5 * kl_bar * S - SXS - _symmetric_outer(g, m)
         if self.need_sites:
-            first, second = wanted(self.need, "lambda1"), wanted(self.need, "lambda2")
+            first, second = needs(self.need, "lambda1"), needs(self.need, "lambda2")
             lambda1_bar, lambda2_bar = self.q.whitened_sites_vjp(self.L, A_bar if second else S, g)
             lambda1_bar = lambda1_bar.reshape(self.q.lambda1.shape) if first else None
             lambda2_bar = lambda2_bar.reshape(self.q.lambda2.shape) if second else None

@@ -18,9 +18,9 @@ from .base import (
     Posterior,
     check_vector_and_matrix,
     gaussian_draws,
+    needs,
     path_weights_of_whitened,
     solve_vectors,
-    wanted,
 )
 from .whitening import (
     BatchWhitenedPass,
@@ -54,7 +54,7 @@ class GaussianSets(Posterior):
 
     def start_from(self, prior, columns=0, need=()):
         """Begin a pass in the form that is fastest for what will be pulled."""
-        M, needs_Kuf = len(prior.Kuu), wanted(need, "Kuf", "blocks")
+        M, needs_Kuf = len(prior.Kuu), needs(need, "Kuf", "blocks")
         shape = np.shape(getattr(self, self.fields_of(self.names[0])[0]))
         size = M * (shape[0] if len(shape) == 2 else 1)
         many = 2 if SUMS in need and sums_pay(prior.Kuu, columns) else MANY
@@ -72,11 +72,11 @@ class GaussianSets(Posterior):
         """L^-T (m' + W' h - L^-1 u0), h standard normal, on the stack of the sets."""
         L, draws = prior.L, []
         for name, at in self.spans(len(L)):
-            mean, tril = self.whitened(np.ascontiguousarray(L[at, at], like=L), name)
+            mean, tril = self.whiten(np.ascontiguousarray(L[at, at], like=L), name)
             draws.append(gaussian_draws(mean, tril, values.shape[-1], normal))
         return path_weights_of_whitened(L, np.concatenate(draws, axis=1), values)
 
-    def whitened(self, L, name=""):
+    def whiten(self, L, name=""):
         """``(m', W')`` (..., M), (..., M, M) of one set; L is its diagonal block of the factor."""
         of_mean, of_tril = self.fields_of(name)
         mean, tril = getattr(self, of_mean), getattr(self, of_tril)
@@ -84,7 +84,7 @@ class GaussianSets(Posterior):
             return mean, tril
         return solve_vectors(L, mean), kernels.solve_tril(L, tril)
 
-    def whitened_vjp(self, one, mean_bar, L, C):
+    def whiten_vjp(self, one, mean_bar, L, C):
         """Cotangents of the fields of one set, from those of its whitened parameters.
 
         Adds the contribution of L to its block C unless C is None. With ' for whitened parameters,
@@ -102,8 +102,8 @@ class GaussianSets(Posterior):
             tril_bar = kernels.solve_tril(L, tril_bar, transpose=True, overwrite_w=True)
         return solve_vectors(L, mean_bar, transpose=True), tril_bar
 
-    def unwhitened(self, L, mean, tril, name=""):
-        """The posterior with these ``whitened`` parameters of a set. Overwrites ``tril``."""
+    def unwhiten(self, L, mean, tril, name=""):
+        """The posterior with these whitened parameters of a set. Overwrites ``tril``."""
         of_mean, *of_tril = self.fields_of(name)
         if self.unwhitens:
             mean = kernels.multiply_triangular(L, mean[..., None])[..., 0]

@@ -71,10 +71,10 @@ from .base import (
     check_vector_and_matrix,
     gaussian_draws,
     gradient,
+    needs,
     raise_to_floor,
-    wanted,
 )
-from .pseudo_targets import with_noise
+from .pseudo_targets import add_noise
 
 
 @record
@@ -158,18 +158,18 @@ class InverseFreeWhitened(Posterior):
         The covariance of f is Kff - 2 Kfu T T' Kuf + Kfu T (T' K T + S) T' Kuf, that of q, as
         T' K T = I + D.
         """
-        D0, _ = kernels.newton_schulz_gram(with_noise(prior.Kuu, prior.jitter), self.inverse_root)
+        D0, _ = kernels.newton_schulz_gram(add_noise(prior.Kuu, prior.jitter), self.inverse_root)
         T = kernels.newton_schulz_update(self.inverse_root, D0, 1.0)
         draws = gaussian_draws(self.mean, self.scale_tril, values.shape[-1], normal)
         draws -= kernels.multiply_triangular(T, values, transpose=True, overwrite_b=True)
         return kernels.multiply_triangular(T, draws, overwrite_b=True)
 
     def inverse_of(self, Kuu, jitter):
-        return with_noise(Kuu, jitter), jitter
+        return add_noise(Kuu, jitter), jitter
 
 
 @dataclass(slots=True)
-class Residuals:
+class InverseFreeResiduals:
     """Residuals of one chunk of rows: Kuf and Lam (M, N), and C Lam (M, N) per output."""
 
     Kuf: Any
@@ -183,12 +183,12 @@ class InverseFreePass(Pass):
     def __init__(self, q, prior, need):
         M = len(prior.Kuu)
         self.q, self.batch = q, q.mean.shape[:-1]
-        self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
+        self.need_Kuf, self.need_Kuu = (needs(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self.need_mean, self.need_tril, self.need_root = (
-            wanted(need, f) for f in ("mean", "scale_tril", "inverse_root")
+            needs(need, f) for f in ("mean", "scale_tril", "inverse_root")
         )
         self.means, self.trils = q.mean.reshape(-1, M), q.scale_tril.reshape(-1, M, M)
-        self.R, self.K = q.inverse_root, with_noise(prior.Kuu, prior.jitter)
+        self.R, self.K = q.inverse_root, add_noise(prior.Kuu, prior.jitter)
         self.D0, _ = kernels.newton_schulz_gram(self.K, self.R)
         self.T = kernels.newton_schulz_update(self.R, self.D0, 1.0)
         D, (self.d, _, _, self.trace) = kernels.newton_schulz_gram(self.K, self.T)
@@ -213,7 +213,7 @@ class InverseFreePass(Pass):
         self.clamped += raise_to_floor(var, kff)
         return Projection(
             Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N)),
-            Residuals(Kuf, Lam, C_Lam),
+            InverseFreeResiduals(Kuf, Lam, C_Lam),
         )
 
     def joint(self, Kuf, Kff):

@@ -42,10 +42,10 @@ from .base import cached_attribute
 from .pseudo_targets import (
     PseudoData,
     PseudoPass,
+    add_noise,
     add_symmetric_outer,
     noisy_values,
     times_Kuu,
-    with_noise,
 )
 
 
@@ -90,7 +90,7 @@ class LikelihoodForm(PseudoData):
         Plain: m~ - J (u0 + S~^1/2 h). Only K~ is factorised. The covariance of f is
         Kff - 2 Kfu J Kuf + Kfu J K~ J Kuf = Kff - Kfu J Kuf, as under q.
         """
-        L = kernels.cholesky(with_noise(prior.Kuu, self.variance, prior.jitter))
+        L = kernels.cholesky(add_noise(prior.Kuu, self.variance, prior.jitter))
         seen, means = noisy_values(self, values, normal)
         if self.preconditioned:
             seen -= means
@@ -115,14 +115,14 @@ class InversePass(PseudoPass):
             mean = kernels.matmul(self.w, Kuf)
         return self.projection(mean, kff - explained, kff, Kuf, Psi)
 
-    def Psi(self, saved):
+    def Psi(self, residuals):
         """J Kuf from the second residual of ``project``, which is consumed."""
-        return saved
+        return residuals
 
-    def sum_rows(self, b, Kuf, saved):
+    def sum_rows(self, b, Kuf, residuals):
         if not (self.need_Kuf or self.need_Kuu or self.need_variance):
             return None
-        Psi = self.Psi(saved)
+        Psi = self.Psi(residuals)
         self.add_gram(Psi, b)
         return Psi
 
@@ -186,11 +186,11 @@ class LikelihoodPass(InversePass):
     def times_J(self, vectors):
         return kernels.matmul(kernels.matmul(vectors, self.X, transpose_b=True), self.X)
 
-    def Psi(self, saved):
+    def Psi(self, residuals):
         return (
-            saved
+            residuals
             if self.by_J
-            else kernels.multiply_triangular(self.X, saved, transpose=True, overwrite_b=True)
+            else kernels.multiply_triangular(self.X, residuals, transpose=True, overwrite_b=True)
         )
 
     def project(self, Kuf, kff):

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, record
-from .base import Bars, Joint, Pass, Posterior, Projection, gradient, raise_to_floor, wanted
+from .base import Bars, Joint, Pass, Posterior, Projection, gradient, needs, raise_to_floor
 
 
 @record
@@ -52,9 +52,9 @@ class PseudoPass(Pass):
             q.variance,
         )
         self.preconditioned = bool(q.preconditioned)
-        self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
+        self.need_Kuf, self.need_Kuu = (needs(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self.need_mean, self.need_variance, self.need_tril = (
-            wanted(need, f) for f in ("mean", "variance", "inverse_tril")
+            needs(need, f) for f in ("mean", "variance", "inverse_tril")
         )
         self.Kuf_a = np.zeros_like(self.means)
 
@@ -82,18 +82,18 @@ class PseudoPass(Pass):
         return Joint(mean.reshape(*self.batch, N), np.broadcast_to(cov, (*self.batch, N, N)).copy())
 
     def pull(self, rows, f_bar):
-        Kuf, *saved = rows
+        Kuf, *residuals = rows
         rows.clear()
         N = f_bar.var.shape[-1]
         a, b = f_bar.mean.reshape(self.P, N), f_bar.var.reshape(self.P, N).sum(axis=0)
         self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        Psi = self.sum_rows(b, Kuf, *saved)
+        Psi = self.sum_rows(b, Kuf, *residuals)
         return mean_and_variance_bars(self.w, a, Psi, b) if self.need_Kuf else None
 
-    def sum_rows(self, b, Kuf, *saved):
+    def sum_rows(self, b, Kuf, *residuals):
         """Add a chunk of rows to the sums of b (N,); return Psi (M, N) if it is needed.
 
-        Kuf_bar = w a' - 2 Psi diag(b), and ``saved`` is what ``project`` saved.
+        Kuf_bar = w a' - 2 Psi diag(b), and ``residuals`` is what ``project`` saved.
         """
         raise NotImplementedError
 
@@ -124,7 +124,7 @@ def times_Kuu(w, prior):
     return kernels.matmul(w, prior.Kuu) + prior.jitter * w
 
 
-def with_noise(Kuu, s, jitter=0.0):
+def add_noise(Kuu, s, jitter=0.0):
     """Kuu + diag(s) + jitter I, in new memory."""
     A = kernels.empty(Kuu.shape, Kuu)
     A[...] = Kuu

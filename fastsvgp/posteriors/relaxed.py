@@ -10,7 +10,7 @@ from ..records import leaf, record, static
 from ..records.typed import Array
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
-from .pseudo_targets import PseudoData, noisy_values, with_noise
+from .pseudo_targets import PseudoData, add_noise, noisy_values
 from .relaxed_pass import DirectionPass, Relaxation, RelaxedPass
 from .trace_estimates import SampledPass
 
@@ -92,7 +92,7 @@ class Relaxed(PseudoData):
         seen, w = noisy_values(self, values, normal)
         if self.preconditioned:
             half = self._times_T(w)
-            K = with_noise(prior.Kuu, self.variance, prior.jitter)
+            K = add_noise(prior.Kuu, self.variance, prior.jitter)
             w = 2 * half - self._times_T(kernels.matmul(K, half))
         return w - self._times_T(seen)
 
@@ -123,4 +123,4 @@ class Relaxed(PseudoData):
         return array.astype(dtype, copy=False)
 
     def inverse_of(self, Kuu, jitter):
-        return with_noise(Kuu, self.variance, jitter), self.variance.min() + jitter
+        return add_noise(Kuu, self.variance, jitter), self.variance.min() + jitter

@@ -35,13 +35,13 @@ Flops: E 1, R 1/3, diag(P) 1/3, L C L' 1 M^3; Lam 1, N Lam 2, its Gram matrix 1,
 import numpy as np
 
 from .. import kernels
-from .base import cached_attribute, wanted
+from .base import cached_attribute, needs
 from .likelihood_form import InversePass
 from .pseudo_targets import (
     PseudoPass,
+    add_noise,
     add_symmetric_outer,
     times_Kuu,
-    with_noise,
 )
 
 
@@ -58,9 +58,9 @@ class Relaxation:
     def __init__(self, q, prior, need):
         means, self.whitened, self.y = q.mean.reshape(-1, q.mean.shape[-1]), None, None
         self.L = tril_copy(q.inverse_tril)
-        K = with_noise(prior.Kuu, q.variance, prior.jitter)
+        K = add_noise(prior.Kuu, q.variance, prior.jitter)
         self.N, (self.distance, _, _, self.trace) = kernels.newton_schulz_gram(K, self.L)
-        self.K = K if wanted(need, "inverse_tril") else None
+        self.K = K if needs(need, "inverse_tril") else None
         np.negative(self.N, out=self.N)
         self.N.reshape(-1)[:: len(self.N) + 1] += 1
         kernels.symmetrise(self.N)

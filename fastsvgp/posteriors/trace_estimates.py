@@ -49,7 +49,7 @@ class SampledPass(PseudoPass):
         self.noise = self.s + self.s.dtype.type(prior.jitter)
         w = self.means
         if self.preconditioned:
-            self.T_means, self.rest, w = self._preconditioned(self.means)
+            self.T_means, self.rest, w = self._precondition(self.means)
         self.w, self.Kw = w, times_Kuu(w, prior)
         self.u = self._times_L(Z)
         self.v = self._times_K(self.u)
@@ -71,7 +71,7 @@ class SampledPass(PseudoPass):
         KA += self.noise[:, None] * A
         return KA
 
-    def _preconditioned(self, vectors):
+    def _precondition(self, vectors):
         """``T x``, ``2 x - K~ T x`` and ``P x`` for each of the vectors (P, M)."""
         T_x = multiply_vectors(self.L, multiply_vectors(self.L, vectors, transpose=True))
         rest = 2 * vectors - self._times_K(T_x.T).T
@@ -114,7 +114,7 @@ class SampledPass(PseudoPass):
         w_bar = mean_bar = self.weights_bar(kl_bar)
         left, right = [], []  # rows x and y of the terms sym(x y') of K~_bar
         if self.preconditioned:
-            T_bar, bar_rest, mean_bar = self._preconditioned(w_bar)
+            T_bar, bar_rest, mean_bar = self._precondition(w_bar)
             left.append(-T_bar)
             right.append(self.T_means)
         if not (need_Kuu or need_variance or need_tril):

@@ -23,7 +23,7 @@ mean of w is 0.
 import numpy as np
 
 from .. import check, kernels, models
-from ..bounds.at_inputs import NAMES, total, with_variance
+from ..bounds.at_inputs import NAMES, has_variance, total
 from ..bounds.predict import levels_of
 from ..likelihoods import Gaussian
 from ..records import Marginals, replace
@@ -46,7 +46,7 @@ def predict_f(model, Xs, *, full_cov=False, var=True, augmented=False, chunk_siz
     D). 4 n N flops and covariances more. The mean is unchanged. It excludes ``full_cov``, because
     each test input has its own model.
     """
-    if not with_variance(full_cov, var):
+    if not has_variance(full_cov, var):
         return _marginals(model, Xs, chunk_size, augmented=augmented, var=False)[2].mean
     if not full_cov:
         _, _, f = _marginals(model, Xs, chunk_size, augmented=augmented)

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import check
 from ..latents import model as latents
-from ..layers.layer import DeepGP, checked
+from ..layers.layer import DeepGP, check_deep
 from ..qsgp import model as qsgp
 from .names import classes_of
 from .scaling import ClassScale, ColumnScale, LogScale, Monotone, Scale
@@ -87,10 +87,10 @@ def sizes_of(model, count):
         qsgp.checked_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
         return count, ()
     if isinstance(model, DeepGP):
-        checked(model)
+        check_deep(model)
         return model.layers[0].check_shapes()[0], ()
     if isinstance(model, latents.MultiGP):
-        latents.checked(model)
+        latents.check_multi_gp(model)
         D, J = latents.check_functions(model)
         axes = (J,) if J > 1 else ()
     else:

@@ -19,7 +19,7 @@ from ..optim.first_order import adam
 from ..optim.flat import free_paths
 from ..optim.schedules import Schedule, cosine, log_linear, plateau
 from ..posteriors import DecoupledWeights, Relaxed
-from ..posteriors.placed import placed
+from ..posteriors.locate import posteriors_of
 from ..qsgp.model import QSGP
 from ..records import matches
 from ..records.inducing_sets import sets_of
@@ -115,7 +115,7 @@ def training(
 
 def _rates_of_weights(model, course):
     """Return ``step_sizes`` of ``adam`` for the weights in a model: empty without any."""
-    paths = [path for path, q in placed(model).items() if isinstance(q, DecoupledWeights)]
+    paths = [path for path, q in posteriors_of(model).items() if isinstance(q, DecoupledWeights)]
     first, last = (share * course.learning_rate for share in (FIRST, LAST))
     return {f"{path}.weights_v": cosine(first, last, max(course.steps, 1)) for path in paths}
 
@@ -302,7 +302,7 @@ class Settled:
 
 
 def _all_of(model, kind):
-    return all(isinstance(q, kind) for q in placed(model).values())
+    return all(isinstance(q, kind) for q in posteriors_of(model).values())
 
 
 def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None):

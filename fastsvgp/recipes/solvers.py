@@ -16,7 +16,7 @@ from ..errors import warn
 from ..inducing import unique_rows
 from ..likelihoods import Gaussian
 from ..posteriors import AbsorbedDualSites, Marginal, Whitened, WhitenedOrthogonal
-from ..posteriors.placed import moves_naturally
+from ..posteriors.locate import moves_naturally
 from ..records.inducing_sets import InducingPair, sets_of
 from ..runtime.thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well
 from .names import named

@@ -149,7 +149,7 @@ def leave_one_out(
     sites, f, total = _sites(model, X, Y, jitter, rng)
     check.result(total, model)
     prior_mean = 0 if model.mean is None else model.mean(X)
-    rest = model.covariance.kff(X) - _explained(model, X, jitter)
+    rest = model.covariance.kff(X) - _explained_variances(model, X, jitter)
     s = np.maximum(f.var - rest, 0)
     left = 1 - s * sites.lambda2
     if not deferred_checks.none(left <= 0):
@@ -182,7 +182,7 @@ def _sites(model, X, Y, jitter, rng):
     return Sites(a + lambda2 * (mean - prior_mean), lambda2), Marginals(mean, var), total
 
 
-def _explained(model, X, jitter):
+def _explained_variances(model, X, jitter):
     """Return qff (N,), the prior variance of each value that u explains."""
     L = covariance_factor(model.covariance.Kuu(model.inducing), jitter)
     Lam = kernels.solve_triangular(L, model.covariance.Kuf(model.inducing, X))

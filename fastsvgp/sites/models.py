@@ -4,5 +4,5 @@ from .site_pass import InducingSites
 from .site_svgp import SiteSVGP
 from .vgp import VGP, DataSites
 
-# called with (checked model, X, jitter): .layer(rows), .updated(rows, sites)
+# called with (checked model, X, jitter): .layer(rows), .update(rows, sites)
 SITES_OF = {SiteSVGP: InducingSites, VGP: DataSites}

@@ -150,7 +150,7 @@ class InducingSites:
         except InvalidSites as error:
             raise InvalidSites(INVALID) from error
 
-    def updated(self, rows, sites):
+    def update(self, rows, sites):
         """Return a copy with new sites at the ``rows`` of the last ``layer``. 2 M^2 B flops."""
         changed, model = copy.copy(self), replace(self.model, sites=sites)
         changed.model, jitter, N = model, self._prior.jitter, len(self.X)

@@ -107,9 +107,9 @@ def bound(
     >>> round(fs.sites.bound(untied, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
     0.0
     """
-    model, X, Y, jitter = checked(model, X, Y, jitter)
+    model, X, Y, jitter = check_site_model(model, X, Y, jitter)
     layer = site_pass(layer_of_sites(model, X, jitter), jitter)
-    data = sum(part.ell for part in sweep(model, layer, Batch(X, Y, rng=rng), need=False))
+    data = sum(chunk.ell for chunk in sweep(model, layer, Batch(X, Y, rng=rng), need=False))
     return check.result(data - layer.kl(), model)
 
 
@@ -164,7 +164,7 @@ def bound_and_grad(
     >>> grad.inducing.shape
     (6, 1)
     """
-    model, X, Y, jitter = checked(model, X, Y, jitter)
+    model, X, Y, jitter = check_site_model(model, X, Y, jitter)
     wrt = check.names(wrt, model)
     of_sites = layer_of_sites(model, X, jitter)
     need = tuple(
@@ -173,10 +173,10 @@ def bound_and_grad(
     layer = site_pass(of_sites, jitter, len(X), (*need, "posterior"))  # type: ignore[arg-type]
     likelihood_bar: Any = None
     data = 0.0
-    for part in sweep(model, layer, Batch(X, Y, rng=rng)):
-        data += part.ell
-        likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
-        layer.pull(part.rows, part.f_bar)
+    for chunk in sweep(model, layer, Batch(X, Y, rng=rng)):
+        data += chunk.ell
+        likelihood_bar = plus(chunk.likelihood_bar, likelihood_bar)
+        layer.pull(chunk.residuals, chunk.f_bar)
     kl, bars = layer.kl(), layer.finish(-1.0)
     covariance_bar, inducing_bar, sites_bar = sites_vjp(model, X, jitter, bars, wrt, need)
     value = check.result(data - kl, model)
@@ -224,11 +224,11 @@ def bound_terms(
     >>> round(log_Z + c - fs.sites.bound(untied, X, Y), 6) + 0.0
     0.0
     """
-    given, X, Y, jitter = checked(model, X, Y, jitter)
+    given, X, Y, jitter = check_site_model(model, X, Y, jitter)
     layer, data, means = site_pass(layer_of_sites(given, X, jitter), jitter), 0.0, []
-    for part in sweep(given, layer, Batch(X, Y, rng=rng), need=False):
-        data += part.ell
-        means.append(part.f.mean)
+    for chunk in sweep(given, layer, Batch(X, Y, rng=rng), need=False):
+        data += chunk.ell
+        means.append(chunk.f.mean)
     mean = np.concatenate(means, -1) - (0 if given.mean is None else given.mean(X))
     trils = layer.work.trils
     trace = trils.shape[0] * trils.shape[1] - kernels.tril_sum_of_squares(trils)
@@ -296,14 +296,14 @@ def tie_sites(
     True
     """
     check_kind("tie_sites: `to`", to)
-    given, X, _, jitter = checked(model, X, check.ABSENT, jitter)
+    given, X, _, jitter = check_site_model(model, X, check.ABSENT, jitter)
     state = layer_of_sites(given, X, jitter).posterior
     posterior = from_state(to, factor(given, jitter), state.lambda1, state.lambda2)
     finite_sums(posterior)
     return SVGP(given.covariance, given.inducing, posterior, given.likelihood, given.mean)
 
 
-def checked(model, X, Y, jitter) -> Any:
+def check_site_model(model, X, Y, jitter) -> Any:
     """Check the arguments of a bound of a ``SiteSVGP`` or ``VGP`` and cast them to one dtype.
 
     Y is returned in the layout of likelihoods, or as ``ABSENT``.

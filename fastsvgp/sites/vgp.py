@@ -63,7 +63,7 @@ from ..posteriors.pseudo_targets import add_symmetric_outer
 from ..records import Marginals, plus, record, replace, restricted, tree_map
 from .dual import Sites
 from .site_pass import INVALID, finite_sums
-from .site_svgp import checked, terms
+from .site_svgp import check_site_model, terms
 
 ROUNDING = 1e-3  # nats
 
@@ -99,10 +99,10 @@ class VGP:
 
 def bound(model, X, Y, *, jitter=None, rng=None):
     """Compute the bound of a ``VGP``: 4/3 N^3 flops per output; ``jitter`` is not used."""
-    model, X, Y, _ = checked(model, X, Y, jitter)
+    model, X, Y, _ = check_site_model(model, X, Y, jitter)
     full = DataSites(model, X)
     return check.result(
-        sum(part.ell for part in sweep(model, full.layer(), Batch(X, Y, rng=rng), need=False))
+        sum(chunk.ell for chunk in sweep(model, full.layer(), Batch(X, Y, rng=rng), need=False))
         - full.kl(),
         model,
     )
@@ -110,9 +110,9 @@ def bound(model, X, Y, *, jitter=None, rng=None):
 
 def bound_terms(model, X, Y, *, jitter=None, rng=None):
     """Split the bound of a ``VGP`` into ``log_Z + c``."""
-    model, X, Y, _ = checked(model, X, Y, jitter)
+    model, X, Y, _ = check_site_model(model, X, Y, jitter)
     full = DataSites(model, X)
-    data = sum(part.ell for part in sweep(model, full.layer(), Batch(X, Y, rng=rng), need=False))
+    data = sum(chunk.ell for chunk in sweep(model, full.layer(), Batch(X, Y, rng=rng), need=False))
     return terms(model, data, full.kl(), full.means, full.ws, full.trace())
 
 
@@ -121,14 +121,14 @@ def bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
 
     4 N^3 flops per output, and N^3 for the gradient in the sites; some more for negative sites.
     """
-    model, X, Y, _ = checked(model, X, Y, jitter)
+    model, X, Y, _ = check_site_model(model, X, Y, jitter)
     wrt = check.names(wrt, model)
     roots = {name.partition(".")[0] for name in wrt}
     full, data, bars, likelihood_bar = DataSites(model, X), 0.0, [], None
-    for part in sweep(model, full.layer(), Batch(X, Y, rng=rng)):
-        data += part.ell
-        likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
-        bars.append(part.f_bar)
+    for chunk in sweep(model, full.layer(), Batch(X, Y, rng=rng)):
+        data += chunk.ell
+        likelihood_bar = plus(chunk.likelihood_bar, likelihood_bar)
+        bars.append(chunk.f_bar)
     f_bar = Marginals(
         *(np.concatenate([getattr(bar, name) for bar in bars], -1) for name in ("mean", "var"))
     )
@@ -147,7 +147,7 @@ def bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
 def tie_sites(model, X, *, to=AbsorbedDualSites, jitter=None):
     """Create the SVGP of a ``VGP``, with inducing inputs X."""
     check_kind("tie_sites: `to`", to)
-    model, X, _, _ = checked(model, X, check.ABSENT, jitter)
+    model, X, _, _ = check_site_model(model, X, check.ABSENT, jitter)
     sites = model.sites
     lambda2 = np.zeros((*sites.lambda2.shape, len(X)), X.dtype, like=X)
     lambda2.reshape(-1, len(X) ** 2)[:, :: len(X) + 1] = sites.lambda2.reshape(-1, len(X))
@@ -264,7 +264,7 @@ class DataSites:
         """Return a layer pass for ``sweep`` at some rows."""
         return _AtRows(self, rows)
 
-    def updated(self, rows, sites):
+    def update(self, rows, sites):
         """Return the same with other sites; ``rows`` is not used."""
         return DataSites(replace(self.model, sites=sites), self._X, K=self.K)
 

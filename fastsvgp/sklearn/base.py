@@ -22,7 +22,7 @@ from ..inducing import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
 from ..names import did_you_mean
-from ..posteriors.placed import placed
+from ..posteriors.locate import posteriors_of
 from ..recipes.beyond_range import inside
 from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
@@ -362,7 +362,7 @@ class SVGPEstimator(BaseEstimator):
 
 def kind_of_posterior(model):
     """Return the class of the posteriors of a fitted model, which all are of one class."""
-    return type(next(iter(placed(model).values())))
+    return type(next(iter(posteriors_of(model).values())))
 
 
 def _in_every_layer(names, count):

@@ -24,7 +24,7 @@ from ..optim.base import check_offered
 from ..optim.flat import as_names, free_paths, ravel
 from ..optim.natural.backtracking import non_decreasing
 from ..posteriors.gaussian_factor import GaussianFactor
-from ..posteriors.placed import paths_of_q, placed
+from ..posteriors.locate import paths_of_q, posteriors_of
 from ..records import leaf, matches, record, replace
 from ..records.typed import ArrayLike, Moves, Names, RecordT, Seed, Vector
 from ..runtime import devices
@@ -32,7 +32,7 @@ from ..runtime.blas_scope import blas_threads_for
 from ..runtime.deferred_checks import on_device
 from ..runtime.edge import public_call
 from ..sites.models import SITES_OF
-from ..sites.site_svgp import bound_and_grad, checked
+from ..sites.site_svgp import bound_and_grad, check_site_model
 from . import comparison, data_digests
 from .arguments import Callback, rows as data_rows
 from .batches import whole
@@ -197,9 +197,9 @@ for kind in (MultiGP, *SITES_OF):
 def _dtype(model, X, Y):
     """Check the model and the data; return the dtype of the bound."""
     if type(model) in SITES_OF:
-        return checked(model, X, Y, None)[1].dtype
+        return check_site_model(model, X, Y, None)[1].dtype
     dtype = kind_of(model).checked(model, X, Y)[-1]
-    for path, q in placed(model).items():
+    for path, q in posteriors_of(model).items():
         if path != "posterior" and not isinstance(q, GaussianFactor):
             raise TypeError(
                 f"em: {path!r} is a {type(q).__name__}, and M-steps of a MultiGP hold a mean and a"

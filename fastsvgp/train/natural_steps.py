@@ -19,13 +19,13 @@ import numpy as np
 
 from .. import check, models
 from ..bounds.convert import KINDS, from_state, state_of
-from ..bounds.relay import Batch, pulled, sweep, with_sums
+from ..bounds.relay import Batch, request_sums, sum_natural, sweep
 from ..bounds.shared_pass import FixedPriorPass
 from ..bounds.svgp import SVGP
 from ..check import weights as weighing
 from ..check.scale import DataScale
-from ..latents.model import MultiGP, checked
-from ..latents.turns import factored
+from ..latents.model import MultiGP, check_multi_gp
+from ..latents.turns import factor_priors
 from ..optim.natural.backtracking import (
     NaturalStepInfo,
     backtrack,
@@ -201,16 +201,16 @@ class Walk:
         model, X, Y, weights, _ = weighing.svgp(self._model, X, Y, weights)
         if len(X) * len(self._prior.Kuu) > tuning.current.cached_projection_numbers:
             cached = None
-        need = with_sums(model, ("natural_step",), gradient=False)
+        need = request_sums(model, ("natural_step",), gradient=False)
         layer = FixedPriorPass(model, self._prior, self._state, cached, len(X), need)
         batch = Batch(X, Y, self._scale, self._rng, weights)
-        data, negative = pulled(model, layer, batch)
+        data, negative = sum_natural(model, layer, batch)
         value = check.result(data - layer.kl(), model)
         check_value("natural_steps", value)
 
         def rises(state):
             there = FixedPriorPass(model, self._prior, state, cached)
-            total = sum(part.ell for part in sweep(model, there, batch, need=False))
+            total = sum(chunk.ell for chunk in sweep(model, there, batch, need=False))
             return non_decreasing(check.result(total - there.kl(), model), value, X.dtype)
 
         accepted = rises if monotone else None
@@ -279,8 +279,8 @@ class _WalkOfLatents:
     def __init__(self, model, X, Y, rng, num_data, jitter):
         self.model, self._data = model, _Data(X, Y)
         self._scale = DataScale(len(self._data) if num_data is None else num_data)
-        given, *_, dtype = checked(model, *self._data.at(FIRST))
-        each = factored(given, check.jitter_amount(jitter, dtype))
+        given, *_, dtype = check_multi_gp(model, *self._data.at(FIRST))
+        each = factor_priors(given, check.jitter_amount(jitter, dtype))
         self._options = {"weights": None, "rng": rng, "jitter": jitter, "each": each}
 
     def step(self, rows, size, monotone):

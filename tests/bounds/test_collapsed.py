@@ -135,7 +135,7 @@ def test_long_data_are_processed_in_chunks(rng, monkeypatch, kind, weighted, out
     )
     tune(collapsed_chunk_rows=16)
     monkeypatch.setattr(forward_pass.kernels, "chunk_numbers", lambda like: 7 * 40)
-    monkeypatch.setattr(forward_pass, "_whole", lambda *_: pytest.fail("all rows at once"))
+    monkeypatch.setattr(forward_pass, "_sum_whole", lambda *_: pytest.fail("all rows at once"))
     assert fs.collapsed_bound(model, X, Y, **weights) == pytest.approx(value, rel=1e-12)
     for (path, _, one), (_, _, other) in zip(
         fs.records.leaves(best),

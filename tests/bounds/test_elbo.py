@@ -230,7 +230,7 @@ def test_a_long_batch_in_chunks_is_the_same_bound(rng, tune, posterior, likeliho
     tune(bound_chunk_columns=5, bound_chunk_numbers=1)
     batch = bound.Batch(X, np.ascontiguousarray(Y.T))
     parts = list(bound.sweep(model, LayerPass(model, 1e-3, **random), batch, need=False))
-    assert [len(part.rows.X) for part in parts] == [5, 5, 5, 5, 3]
+    assert [len(part.residuals.X) for part in parts] == [5, 5, 5, 5, 3]
     in_parts, part_grad, part_X_bar = fs.elbo_and_grad(
         model, X, Y, inputs=True, **arguments, **random
     )

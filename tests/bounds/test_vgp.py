@@ -287,10 +287,10 @@ def test_the_dtype_that_sites_need(rng, strength, dtype):
     weak = vgp.DataSites(model, X)
     assert weak.K.dtype == np.float32 and there.K.dtype == dtype
     assert (
-        weak.updated(slice(None), sites).K.dtype == dtype
-        and there.updated(slice(None), model.sites).K.dtype == np.float32
+        weak.update(slice(None), sites).K.dtype == dtype
+        and there.update(slice(None), model.sites).K.dtype == np.float32
     )
-    np.testing.assert_array_equal(weak.updated(slice(None), sites).means, there.means)
+    np.testing.assert_array_equal(weak.update(slice(None), sites).means, there.means)
 
 
 def test_terms_in_float32_add_up_where_sites_are_strong(rng):

@@ -75,7 +75,7 @@ def during_a_call(group):
     """Ctrl-C ends the program of one rank before the all-reduce of a bound."""
     bound(group)
     if group.rank == 1:
-        relay.less_kl = interrupted
+        relay.subtract_kl = interrupted
     try:
         bound(group)
     except KeyboardInterrupt:

@@ -191,7 +191,7 @@ def test_moments_of_hidden_draws_of_a_bound(rng, P):
     work = hidden.start(JITTER, hidden=True)
     g, _ = work.forward(X)
     draws = g.mean.T + np.sqrt(g.var).T * rng.standard_normal((S, 2, 3))
-    h = work.of_draws(draws, X)
+    h = work.mix_draws(draws, X)
     assert h.shape == (S, 2, P)
     mean_g, cov_g = joint_of_latents(fs.MultiGP(latents, fs.Gaussian(0.1)), X)
     W = hidden.mixing
@@ -211,4 +211,4 @@ def test_only_layers_with_a_gradient_keep_residuals(rng):
         (("inputs",), [True] * 3),
     ):
         _, rows = LatentPass(model, JITTER, len(X), need).forward(X)
-        assert [one is not None for one in rows.parts] == kept, need
+        assert [one is not None for one in rows.layers] == kept, need

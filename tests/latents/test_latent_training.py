@@ -10,7 +10,7 @@ from support.latent_problems import D, P, layer, mixing, problem, with_posterior
 
 import fastsvgp as fs
 from fastsvgp.extending import minibatch_training
-from fastsvgp.posteriors.placed import placed
+from fastsvgp.posteriors.locate import posteriors_of
 
 ROWS = 40
 OPTIMISERS = {
@@ -140,8 +140,8 @@ def test_sites_take_natural_steps_by_default(rng):
 
     found, _ = fs.fit(model, X, Y, callback=note, **options)
     assert all(size > 0 for size in sizes)
-    for path, q in placed(found).items():
-        assert not np.array_equal(q.lambda1, placed(model)[path].lambda1)
+    for path, q in posteriors_of(found).items():
+        assert not np.array_equal(q.lambda1, posteriors_of(model)[path].lambda1)
 
 
 def test_mixed_kinds_move_together_or_not_at_all(rng):

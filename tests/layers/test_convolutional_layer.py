@@ -52,10 +52,10 @@ def test_merged_patches_and_chunks_give_the_same_result(rng, kind, monkeypatch, 
     """Patches pass one by one if X has a gradient; else constant patches are merged."""
     model, X, Y, draws = problem(rng, kind)
     value, grad, _ = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
-    sizes, plain = [], convolutional.merged
+    sizes, plain = [], convolutional.merge_patches
     monkeypatch.setattr(
         convolutional,
-        "merged",
+        "merge_patches",
         lambda rows: sizes.append((len(rows), len(plain(rows)[0]))) or plain(rows),
     )
     merged = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
@@ -72,10 +72,10 @@ def test_merged_patches_and_chunks_give_the_same_result(rng, kind, monkeypatch, 
 def test_only_equal_constant_patches_are_merged(rng):
     patches = rng.standard_normal((9, 4))
     patches[[0, 3, 4]], patches[[2, 8]], patches[6] = 0.0, 0.5, -1.0
-    rows, which = convolutional.merged(patches)
+    rows, which = convolutional.merge_patches(patches)
     np.testing.assert_array_equal(rows[which], patches)
     assert len(rows) == 6
-    assert convolutional.merged(patches[4:8]) == (pytest.approx(patches[4:8]), None)
+    assert convolutional.merge_patches(patches[4:8]) == (pytest.approx(patches[4:8]), None)
 
 
 @pytest.mark.parametrize("name", ["whitened", "likelihood", "Orthogonal"])

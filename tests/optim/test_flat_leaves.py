@@ -9,7 +9,7 @@ from support.looped import looped
 
 import fastsvgp as fs
 from fastsvgp import check
-from fastsvgp.posteriors.placed import at
+from fastsvgp.posteriors.locate import part_at
 from fastsvgp.records import is_parts, is_record, missing, registry, replace_at, restricted
 
 FACTORS = {"tril": np.eye(M), "symmetric": np.eye(M), "columns": np.eye(M, 2)}  # by their kinds
@@ -165,7 +165,7 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(rng, name):
         ] == [path]
         without = replace_at(model, path, None)
         above, _, name = path.rpartition(".")
-        owner = at(model, above) if above else model
+        owner = part_at(model, above) if above else model
         due = [path] if name not in getattr(owner, "_optional_fields", ()) else []
         assert sorted(missing(without)) == sorted(due + shared) and list(values(without)) == [
             p for p in here if p != path

@@ -38,7 +38,7 @@ def problem(rng, P=None, likelihood="gaussian", dtype="float64"):
 @pytest.fixture
 def omitted(monkeypatch):
     """Collect what passes took from their sums; small ones do so too."""
-    taken, plain = [], SummedVariances.of_omitted_variances
+    taken, plain = [], SummedVariances.omitted_variances
 
     def kept(self):
         taken.append(plain(self))
@@ -47,7 +47,7 @@ def omitted(monkeypatch):
     monkeypatch.setattr(small_step, "MOST", 0)
     monkeypatch.setattr(summed_variances, "SUMMED_FROM", 0)
     monkeypatch.setattr(common_cotangents, "LEAST", 0)
-    monkeypatch.setattr(SummedVariances, "of_omitted_variances", kept)
+    monkeypatch.setattr(SummedVariances, "omitted_variances", kept)
     return taken
 
 

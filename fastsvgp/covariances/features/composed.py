@@ -4,7 +4,7 @@ import numpy as np
 
 from ... import kernels
 from .base import Features
-from .points import by_rows, point_runs
+from .points import as_rows, point_runs
 
 
 class Stacked(Features):
@@ -69,7 +69,7 @@ class Modulated(_InRuns):
     def _own(self, X, w):
         """Return c at the points, to multiply values (S, P, size, n) with, and weights of g."""
         S, P, r = len(w), w.shape[1], self._known.size
-        c = self._known.matrix(by_rows(X)).reshape(*X.shape[:-1], r).swapaxes(-1, -2)
+        c = self._known.matrix(as_rows(X)).reshape(*X.shape[:-1], r).swapaxes(-1, -2)
         return c if X.ndim == 2 else c[:, None], w.reshape(S, P * r, -1)
 
     def _spread(self, g, w):
@@ -86,7 +86,7 @@ class Modulated(_InRuns):
         X_bar = self._base.multiply_vjp(g_bar, X, own)
         of_c = self._spread(self._base.multiply(X, own), w) * bar[:, :, None]
         c_bar = of_c.sum(axis=(0, 1) if X.ndim == 2 else 1).swapaxes(-1, -2)
-        back = self._known.matrix_vjp(by_rows(np.ascontiguousarray(c_bar, like=X)), by_rows(X))
+        back = self._known.matrix_vjp(as_rows(np.ascontiguousarray(c_bar, like=X)), as_rows(X))
         return X_bar + back.reshape(X.shape)
 
 
@@ -103,16 +103,16 @@ class Mapped(_InRuns):
     def _numbers(self, X, w):
         return 2 * self._width * (1 if X.ndim == 2 else len(X))
 
-    def _mapped(self, X):
-        phi, back = self._forward(by_rows(X))
+    def _map(self, X):
+        phi, back = self._forward(as_rows(X))
         return phi.reshape(*X.shape[:-1], -1), back
 
     def _values(self, X, w):
-        return self._part.multiply(self._mapped(X)[0], w)
+        return self._part.multiply(self._map(X)[0], w)
 
     def _values_vjp(self, bar, X, w):
-        phi, back = self._mapped(X)
-        return back(by_rows(self._part.multiply_vjp(bar, phi, w))).reshape(X.shape)
+        phi, back = self._map(X)
+        return back(as_rows(self._part.multiply_vjp(bar, phi, w))).reshape(X.shape)
 
     def multiply_inducing(self, inducing, w):
         """Return g at inducing inputs, which are mapped already."""
@@ -136,7 +136,7 @@ class OfPatches(_InRuns):
         return 2 * R * (h * width * C * (1 if X.ndim == 2 else len(X)) + w.shape[0] * w.shape[1])
 
     def _windows(self, X):
-        patches = kernels.gather_patches(by_rows(X), self._geometry)  # (N, R, columns)
+        patches = kernels.gather_patches(as_rows(X), self._geometry)  # (N, R, columns)
         return patches.reshape(*X.shape[:-2], -1, patches.shape[-1])
 
     def _values(self, X, w):

@@ -4,7 +4,7 @@ import numpy as np
 
 from ... import kernels
 from .base import Features
-from .points import at, runs
+from .points import points_at, runs
 
 
 class Explicit(Features):
@@ -25,7 +25,7 @@ class Explicit(Features):
     def multiply(self, X, w):
         values = np.empty((*w.shape[:2], X.shape[-2]), X.dtype, like=X)
         for functions, points in runs(X, self.size):
-            Phi, part = self.matrix(at(X, functions, points)), w[functions]
+            Phi, part = self.matrix(points_at(X, functions, points)), w[functions]
             if X.ndim == 2:
                 found = kernels.matmul(_rows(part), Phi, transpose_b=True)
             else:
@@ -42,7 +42,7 @@ class Explicit(Features):
             if X.ndim == 2:
                 bar, part = _rows(bar), _rows(part)
             Phi_bar = kernels.matmul(bar, part, transpose_a=True).reshape(-1, self.size)
-            found = self.matrix_vjp(Phi_bar, at(X, functions, points))
+            found = self.matrix_vjp(Phi_bar, points_at(X, functions, points))
             where = points if X.ndim == 2 else (functions, points)
             X_bar[where] = found.reshape(X_bar[where].shape)
         return X_bar

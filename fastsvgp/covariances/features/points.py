@@ -3,7 +3,7 @@
 from ... import kernels
 
 
-def by_rows(X):
+def as_rows(X):
     """Return points as rows (N, D) or (S n, D)."""
     return X.reshape(-1, X.shape[-1])
 
@@ -33,6 +33,6 @@ def point_runs(X, numbers):
         yield slice(start, start + step)
 
 
-def at(X, functions, points):
+def points_at(X, functions, points):
     """Return the rows (.., D) of points X in a run."""
-    return X[points] if X.ndim == 2 else by_rows(X[functions, points])
+    return X[points] if X.ndim == 2 else as_rows(X[functions, points])

@@ -30,7 +30,7 @@ from .tiled import (
     WHOLE,
     ZEROS,
     Epilogue,
-    Product,
+    Gemm,
     Scale,
     Target,
 )
@@ -72,16 +72,16 @@ def _scale(step_size, batch):
 def _product_of_lower(P, Q, batch, p_kind=LOWER, q_kind=LOWER):
     """Compute P Q, lower, with zeros above the diagonal."""
     out = _empty(batch, P)
-    tiled.multiply(Product(NN, P, Q, p_kind, q_kind), Target(out, BETWEEN, ZEROS), batch=batch)
+    tiled.multiply(Gemm(NN, P, Q, p_kind, q_kind), Target(out, BETWEEN, ZEROS), batch=batch)
     return out
 
 
 def _deviation(A, L, D, Y, sums=None, gate=tiled.PLAIN):
     """Compute ``D = L' A L - I``; Y is scratch."""
     given = {"batch": D.shape[:-2], "scale": gate}
-    tiled.multiply(Product(NN, A, L, HALF, LOWER), Target(Y, BETWEEN), **given)
+    tiled.multiply(Gemm(NN, A, L, HALF, LOWER), Target(Y, BETWEEN), **given)
     tiled.multiply(
-        Product(TN, L, Y, LOWER, LOWER, both=True),
+        Gemm(TN, L, Y, LOWER, LOWER, both=True),
         Target(D, FROM_ROW, ZEROS),
         epilogue=Epilogue(DEVIATION, sums),
         **given,
@@ -107,7 +107,7 @@ def _update(L, D, step_size, out=None):
     batch = _broadcast(L.shape[:-2], D.shape[:-2], getattr(step_size, "shape", ()))
     out = _empty(batch, D) if out is None else out
     tiled.multiply(
-        Product(NN, L, D, LOWER, HALF),
+        Gemm(NN, L, D, LOWER, HALF),
         Target(out, BETWEEN, ZEROS),
         batch=batch,
         base=L,
@@ -132,16 +132,14 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     scale = _scale(step_size, batch)
     less, half_less = scale.times(-1.0), scale.times(-0.5)
     S, A_bar, L_bar = _empty(batch, L), _empty(batch, L), None
-    tiled.multiply(
-        Product(TN, L, L_new_bar, LOWER, LOWER), Target(S, FROM_ROW, MIRRORED), batch=batch
-    )
+    tiled.multiply(Gemm(TN, L, L_new_bar, LOWER, LOWER), Target(S, FROM_ROW, MIRRORED), batch=batch)
     if "L" not in need:
         _congruence(L, S, Target(A_bar, UP_TO_COLUMN, MIRRORED), batch, half_less)
         return tiled.summed_to(A_bar, A), None
     LS, L_bar = _empty(batch, L), _empty(batch, L)
-    tiled.multiply(Product(NN, L, S, LOWER), Target(LS, ROWS_UP_TO_ROW, EVERYTHING), batch=batch)
+    tiled.multiply(Gemm(NN, L, S, LOWER), Target(LS, ROWS_UP_TO_ROW, EVERYTHING), batch=batch)
     tiled.multiply(
-        Product(NT, L_new_bar, D, LOWER, HALF),
+        Gemm(NT, L_new_bar, D, LOWER, HALF),
         Target(L_bar, UP_TO_COLUMN, ZEROS),
         batch=batch,
         base=L_new_bar,
@@ -150,11 +148,11 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     cp = cuda_devices.cupy()
     full = cp.tril(A) + cp.tril(A, -1).swapaxes(-1, -2)
     tiled.multiply(
-        Product(NN, full, LS), Target(L_bar, WHOLE, ZEROS), batch=batch, base=L_bar, scale=less
+        Gemm(NN, full, LS), Target(L_bar, WHOLE, ZEROS), batch=batch, base=L_bar, scale=less
     )
     if "A" in need:
         tiled.multiply(
-            Product(NT, LS, L, right_kind=LOWER),
+            Gemm(NT, LS, L, right_kind=LOWER),
             Target(A_bar, UP_TO_COLUMN, MIRRORED),
             batch=batch,
             scale=half_less,
@@ -169,7 +167,7 @@ def _congruence(L, S, target, batch, scale=tiled.PLAIN):
     # S = B + B' with B its lower triangle with half the diagonal: for Y = L B, lower,
     # L S L' = L Y' + Y L'
     Y = _product_of_lower(L, S, batch, q_kind=HALF)
-    tiled.multiply(Product(NT, L, Y, LOWER, LOWER, both=True), target, batch=batch, scale=scale)
+    tiled.multiply(Gemm(NT, L, Y, LOWER, LOWER, both=True), target, batch=batch, scale=scale)
 
 
 def tril_congruence(L, S):
@@ -187,7 +185,7 @@ def newton_schulz_curvature(A, L, D):
     if P.size:
         sums = tiled.sums_of(batch, P.shape[-1])
         tiled.multiply(
-            Product(NN, A, P, HALF, LOWER),
+            Gemm(NN, A, P, HALF, LOWER),
             Target(None, BETWEEN),
             batch=batch,
             base=P,
@@ -274,7 +272,7 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
         if step < steps:
             before, L = L, factors[step]
             tiled.multiply(
-                Product(NN, before, D, LOWER, HALF),
+                Gemm(NN, before, D, LOWER, HALF),
                 Target(L, BETWEEN, ZEROS),
                 batch=batch,
                 base=before,

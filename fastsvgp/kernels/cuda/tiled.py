@@ -38,7 +38,7 @@ BLOCKS_EACH, LEAST = 6, 4
 CUT_UP_TO = 3 * BLOCKS_EACH
 
 
-class Product(NamedTuple):
+class Gemm(NamedTuple):
     """The product of two matrices per item.
 
     form : which operand is transposed: NN, TN or NT
@@ -229,7 +229,7 @@ def multiply(product, target, *, batch=(), base=None, scale=PLAIN, epilogue=STOR
 
     Parameters
     ----------
-    product : Product
+    product : Gemm
     target : Target
     base : as the operands, and may be ``target.out``; if both are given, they have the same strides
     scale : Scale

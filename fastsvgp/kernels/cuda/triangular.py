@@ -25,7 +25,7 @@ from .tiled import (
     UP_TO_ROW,
     WHOLE,
     ZEROS,
-    Product,
+    Gemm,
     Scale,
     Target,
     items_of,
@@ -92,7 +92,7 @@ def _substitute(L, X, transpose, most):
         left, target = L[:, here, rest] if transpose else L[:, rest, here], X[:, rest]
         if target.size:
             tiled.multiply(
-                Product(TN if transpose else NN, left, X[:, here]),
+                Gemm(TN if transpose else NN, left, X[:, here]),
                 Target(target, ROWS_WHOLE, EVERYTHING),
                 batch=X.shape[:1],
                 base=target,
@@ -133,14 +133,14 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
     out = cuda_devices.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
     form, which = (TN, ROWS_FROM_ROW) if transpose else (NN, ROWS_UP_TO_ROW)
-    tiled.multiply(Product(form, L, B, LOWER), Target(out, which, EVERYTHING), batch=batch)
+    tiled.multiply(Gemm(form, L, B, LOWER), Target(out, which, EVERYTHING), batch=batch)
     return out
 
 
 def tril_multiply(L, B, overwrite_b=False, lower=False):
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
     out = cuda_devices.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
-    tiled.multiply(Product(NN, L, B, LOWER), Target(out, UP_TO_ROW), batch=batch)
+    tiled.multiply(Gemm(NN, L, B, LOWER), Target(out, UP_TO_ROW), batch=batch)
     return tril(out) if lower else out
 
 
@@ -206,13 +206,13 @@ def _invert(L, X, most):
                     _along(X, low, start, step, shape),
                 )
                 tiled.multiply(
-                    Product(NN, _along(L, low, start, step, shape), upper),
+                    Gemm(NN, _along(L, low, start, step, shape), upper),
                     Target(inner, ROWS_WHOLE, EVERYTHING),
                     batch=(count,),
                 )
                 lower = _along(X, low, low, step, (count, rows, rows))
                 tiled.multiply(
-                    Product(NN, lower, inner, LOWER),
+                    Gemm(NN, lower, inner, LOWER),
                     Target(corner, ROWS_UP_TO_ROW, EVERYTHING),
                     batch=(count,),
                     scale=Scale(-1.0),
@@ -234,9 +234,7 @@ def _along(A, row, column, step, shape):
 def tril_gram(L, w=None):
     out = cuda_devices.cupy().empty(L.shape, L.dtype)
     weighted = L if w is None else L * w[:, None]
-    tiled.multiply(
-        Product(TN, L, weighted, LOWER, LOWER), Target(out, FROM_ROW), batch=L.shape[:-2]
-    )
+    tiled.multiply(Gemm(TN, L, weighted, LOWER, LOWER), Target(out, FROM_ROW), batch=L.shape[:-2])
     return out
 
 
@@ -248,7 +246,7 @@ def tril_product(A, B, out=None, add=False, lower=False):
     if A.shape[-1] == 0 and add:
         return tril(out)
     base = out if add else None
-    tiled.multiply(Product(NT, A, B), Target(out, WHOLE, ZEROS), batch=batch, base=base)
+    tiled.multiply(Gemm(NT, A, B), Target(out, WHOLE, ZEROS), batch=batch, base=base)
     return out
 
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 from ... import check, models
 from ...bounds.svgp import SVGP
 from ...errors import NotPositiveDefinite, names_options
-from ...latents.model import MultiGP, checked as multi_checked
-from ...layers.layer import DeepGP, checked
+from ...latents.model import MultiGP, check_multi_gp
+from ...layers.layer import DeepGP, check_deep
 from ...likelihoods.gaussian import Gaussian
-from ...posteriors.placed import layer_at, placed, with_placed
+from ...posteriors.locate import layer_at, posteriors_of, replace_posteriors
 from ...records import replace
 from ...records.typed import RecordT
 from ...runtime.blas_scope import blas_threads_for
@@ -100,7 +100,7 @@ class PlacedUpdates(NamedTuple):
         """Return ``(model, outcomes)``: a tuple, None for posteriors that take no updates."""
         outcomes: list[InverseFactorInfo | None] = []
         found = {}
-        for path in placed(model):
+        for path in posteriors_of(model):
             outcomes.append(None)
             if path in self.moving:
                 try:
@@ -109,7 +109,7 @@ class PlacedUpdates(NamedTuple):
                     error.args = (f"`{path}`: {error.args[0]}", *error.args[1:])
                     raise
                 found[path] = layer.posterior
-        return with_placed(model, found), tuple(outcomes)
+        return replace_posteriors(model, found), tuple(outcomes)
 
 
 @names_options
@@ -230,7 +230,7 @@ def update_inverse_factor(
     """
     updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
     given, _, _, dtype = CHECKED[type(model)](model)
-    found, jitter = placed(given), check.jitter_amount(jitter, dtype)
+    found, jitter = posteriors_of(given), check.jitter_amount(jitter, dtype)
     if "posterior" in found:
         updates.check_model(given)
         return updates.refreshed(given, jitter)
@@ -244,6 +244,6 @@ def update_inverse_factor(
     return PlacedUpdates(updates, moving).refreshed(given, jitter)
 
 
-CHECKED = {SVGP: check.svgp, DeepGP: checked, MultiGP: multi_checked}
+CHECKED = {SVGP: check.svgp, DeepGP: check_deep, MultiGP: check_multi_gp}
 for kind in (DeepGP, MultiGP):
     models.share(kind, SVGP, "update_inverse_factor")

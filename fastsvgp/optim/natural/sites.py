@@ -7,7 +7,7 @@ from ...bounds.relay import Batch, sweep
 from ...errors import InvalidSites
 from ...sites.dual import Sites
 from ...sites.models import SITES_OF
-from ...sites.site_svgp import checked
+from ...sites.site_svgp import check_site_model
 from .backtracking import (
     MAX_HALVINGS,
     NaturalStepInfo,
@@ -35,7 +35,7 @@ class SiteWalk:
     """Successive steps that share everything the sites do not change."""
 
     def __init__(self, name, model, X, Y, jitter, rng):
-        self.model, self._X, self._Y, jitter = checked(model, X, Y, jitter)
+        self.model, self._X, self._Y, jitter = check_site_model(model, X, Y, jitter)
         self._name = name
         self._rng = rng
         self._q = SITES_OF[type(model)](self.model, self._X, jitter)
@@ -67,15 +67,13 @@ class SiteWalk:
 
         def moved(size):
             pairs = zip((self.model.sites.lambda1, self.model.sites.lambda2), targets, strict=True)
-            q = self._q.updated(
-                rows, Sites(*(_towards(old, new, rows, size) for old, new in pairs))
-            )
+            q = self._q.update(rows, Sites(*(_towards(old, new, rows, size) for old, new in pairs)))
             return q, q.layer(slice(None) if monotone else rows)
 
         def rises(stepped):
             q, there = stepped
             batch = Batch(self._X, self._Y, rng=self._rng)
-            data = sum(part.ell for part in sweep(q.model, there, batch, need=False))
+            data = sum(chunk.ell for chunk in sweep(q.model, there, batch, need=False))
             return non_decreasing(check.result(data - there.kl(), q.model), value, X.dtype)
 
         try:

@@ -8,10 +8,10 @@ from ...bounds.relay import (
     Call,
     bound_of,
     gradient_through,
-    less_kl,
-    pulled,
+    request_sums,
+    subtract_kl,
+    sum_natural,
     value_and_grad,
-    with_sums,
 )
 from ...bounds.small_step import SmallSums
 from ...bounds.svgp import SVGP
@@ -19,7 +19,7 @@ from ...check.scale import DataScale
 from ...distributed.reduce import on_ranks
 from ...latents.bound import MultiGP
 from ...layers.bound import DeepGP, DrawOptions
-from ...posteriors.placed import placed
+from ...posteriors.locate import posteriors_of
 from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, Seed
 from ...runtime import deferred_checks
 from ...runtime.edge import public_call, run
@@ -185,7 +185,7 @@ def _all_but(posteriors, model, root=""):
 
 def _fields(model, wrt):
     """Return the names to differentiate: by default all but the posteriors."""
-    return tuple(_all_but(placed(model), model)) if wrt is None else wrt
+    return tuple(_all_but(posteriors_of(model), model)) if wrt is None else wrt
 
 
 def stepped(model, X, Y, scale, *, step_size, monotone, gradient=False, wrt=None, **options):
@@ -195,7 +195,7 @@ def stepped(model, X, Y, scale, *, step_size, monotone, gradient=False, wrt=None
     one step; of several, the info has the first value and the smallest size.
     """
     kind, requested = kind_of(model), check_size(step_size)
-    call = Call.of(kind, model, X, Y, scale, **options)
+    call = Call.from_arguments(kind, model, X, Y, scale, **options)
     kind.check_natural("natural_step", call.model)
     wrt = check.names(_fields(model, wrt), call.model) if gradient else ()
     turns = kind.turns(call, shares=gradient)
@@ -218,8 +218,10 @@ def stepped(model, X, Y, scale, *, step_size, monotone, gradient=False, wrt=None
 def _taken(turn, call, model, requested, monotone):
     """Return the model after a turn of a step, and its info."""
     layer, scale, batch = turn.layer, call.batch.scale, call.batch
-    data, negative = (layer.data, 0) if type(layer) is SmallSums else pulled(model, layer, batch)
-    value = check.result(less_kl(data, layer, scale), model)
+    data, negative = (
+        (layer.data, 0) if type(layer) is SmallSums else sum_natural(model, layer, batch)
+    )
+    value = check.result(subtract_kl(data, layer, scale), model)
     value, negative = scale.all_reduce_natural(layer, value, negative)
     check_value("natural_step", value)
 
@@ -247,7 +249,7 @@ def _after(call, model, layer, wrt):
     """Return value and gradient from the blocks that a step kept, or None to recompute them."""
     check.defer(model, call.batch.X)
     try:
-        need = with_sums(model, wrt)
+        need = request_sums(model, wrt)
         after = layer.follow(model, call.jitter, len(call.batch.X), need, **call.quantities)
         call = call._replace(model=model)
         return gradient_through(kind_of(model), after, call, wrt)

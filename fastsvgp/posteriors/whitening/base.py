@@ -13,14 +13,14 @@ from ..base import (
     Joint,
     Projection,
     gradient,
+    needs,
     raise_to_floor,
-    wanted,
 )
 from .common_cotangents import FEWEST, CommonSums, common_row
 from .summed_variances import SummedVariances
 
 
-class Rows(NamedTuple):
+class ProjectedRows(NamedTuple):
     """Kuf, Lam (M, N), kff (N,) of a chunk of rows; passes with the same prior can share them."""
 
     Kuf: Any
@@ -79,7 +79,7 @@ class WhitenedPass(SummedVariances, CholeskyPass):
         parts = [one.means for one in self.sets]
         self.means = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         self.trils = self.sets[0].trils  # for passes with a single set
-        self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
+        self.need_Kuf, self.need_Kuu = (needs(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self._set_needs(natural)
         self.omits = self._omits(prior, columns)
         self.needs_Lam_bar, self.Lam_a = self.need_Kuf, None
@@ -89,15 +89,15 @@ class WhitenedPass(SummedVariances, CholeskyPass):
         sets = []
         for name, at in self.q.spans(len(self.L)):
             size = at.stop - at.start
-            mean, tril = self._whitened(name, at)
+            mean, tril = self._whiten(name, at)
             self.batch = mean.shape[:-1]
             mean, tril = mean.reshape(-1, size), tril.reshape(-1, size, size)
             sets.append(InducingSet(name, at, mean, tril))
         return sets
 
-    def _whitened(self, name, at):
+    def _whiten(self, name, at):
         """The whitened mean and factor of a set."""
-        return self.q.whitened(self._block(at), name)
+        return self.q.whiten(self._block(at), name)
 
     def _block(self, at, A=None):
         """The block of L, or of another matrix, that belongs to a set."""
@@ -110,7 +110,7 @@ class WhitenedPass(SummedVariances, CholeskyPass):
         for one in self.sets:
             one.fields = self.q.fields_of(one.name)
             factor = one.fields[1:]
-            one.needs_tril = bool(factor) and wanted(self.need, *factor)
+            one.needs_tril = bool(factor) and needs(self.need, *factor)
             one.sums_tril = one.needs_tril or bool(factor) and through_L
             self.sum_trils = self.sum_trils or one.sums_tril
 
@@ -140,14 +140,14 @@ class WhitenedPass(SummedVariances, CholeskyPass):
         return self.project_rows(self.rows(Kuf, kff), owns=True)
 
     def rows(self, Kuf, kff):
-        """``Rows`` for ``project_rows`` of this pass, or of other passes with the same prior."""
-        return Rows(Kuf, kff, self._solve(Kuf))
+        """``ProjectedRows`` for ``project_rows`` of this pass, or of others with the same prior."""
+        return ProjectedRows(Kuf, kff, self._solve(Kuf))
 
     def project_rows(self, rows, owns=False):
         """``project`` at ``rows``; ``pull`` overwrites them only if it ``owns`` them."""
         Kuf, kff, Lam = rows
         if self.omits:
-            return Projection(self._given_means(kff, Lam), Residuals(Lam, None, owns))
+            return Projection(self._omit_variances(kff, Lam), Residuals(Lam, None, owns))
         P, N = len(self.means), Lam.shape[1]
         mean, var, V = [], [], []
         for p in range(P):
@@ -226,7 +226,7 @@ class WhitenedPass(SummedVariances, CholeskyPass):
         sums = next((sums for sums in self.common if np.array_equal(sums.c, c)), None)
         if sums is None:
             through = self.need_Kuf or self.need_Kuu or self.omits
-            sums = CommonSums.of(c, self._covariances() if through else None, rows.Lam)
+            sums = CommonSums.start(c, self._covariances() if through else None, rows.Lam)
             self.common.append(sums)
         Lam_bar = self._common_Lam_bar(sums, rows, a, w2)
         rows.V = None
@@ -292,11 +292,11 @@ class WhitenedPass(SummedVariances, CholeskyPass):
         for one in self.sets:
             own = mean_bars if len(self.sets) == 1 else mean_bars[:, one.at].copy()
             C = None if self.C is None else self._block(one.at, self.C)
-            found = q.whitened_vjp(one, own, self._block(one.at), C)
+            found = q.whiten_vjp(one, own, self._block(one.at), C)
             if C is not self.C:
                 self.C[one.at, one.at] = C
             for name, bar in zip(one.fields, found, strict=False):
-                wants = wanted(self.need, name)
+                wants = needs(self.need, name)
                 bars[name] = bar.reshape(getattr(q, name).shape) if wants else None
         return Bars(gradient(q, **bars), self._Kuu_bar() if self.need_Kuu else None)
 

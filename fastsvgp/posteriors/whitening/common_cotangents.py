@@ -41,7 +41,7 @@ def common_row(b, M, fewest=FEWEST):
     return None
 
 
-def inner(A, B):
+def trace_product(A, B):
     """tr(A B) of symmetric matrices, a float."""
     return float(kernels.column_moments(A, A[0], B)[1].sum(dtype=float))
 
@@ -61,7 +61,7 @@ class CommonSums:
     Gamma: Any = None
 
     @classmethod
-    def of(cls, c, covariances, like):
+    def start(cls, c, covariances, like):
         H = None
         if covariances is not None:
             H = kernels.matmul(c[None], covariances.reshape(len(c), -1)).reshape(
@@ -79,13 +79,13 @@ class CommonSums:
         if self.Gamma is not None:
             self.Gamma = kernels.symmetrise(self.Gamma)
 
-    def of_variances(self):
+    def omitted_variances(self):
         """Return sum_p tr(W_p W_p' c_p Gamma) / 2, a float."""
         if self.Gamma is None:
             return 0.0
         self.symmetrise()
         trace = float(self.c.sum(dtype=float)) * float(np.trace(self.Gamma, dtype=float))
-        return 0.5 * (inner(self.H, self.Gamma) + trace)
+        return 0.5 * (trace_product(self.H, self.Gamma) + trace)
 
     def tril_bars(self, trils, Gamma, shift):
         """W_bar of all outputs: c_p tril(Gamma W_p) + ``shift`` (W_p - diag(1 / W_p,ii)).

@@ -50,11 +50,11 @@ class GramWhitenedPass(BatchWhitenedPass):
             if one.sums_tril:
                 one.tril_bar = kernels.empty(one.trils.shape, self.L)
         for p in range(len(self.means)):
-            self._from_gram(p, kernels.symmetrise(self.G[p]), kl_bar)
+            self._pull_gram(p, kernels.symmetrise(self.G[p]), kl_bar)
         self.G = None
         return self._mean_bar(kl_bar)
 
-    def _from_gram(self, p, G, kl_bar):
+    def _pull_gram(self, p, G, kl_bar):
         """Compute the gradients of the factors of an output, and add its terms to C."""
         # W' G, the transpose of G W
         GW = self._times(p, G, transpose=True, overwrite=not self.need_Kuu)
@@ -101,15 +101,15 @@ class GramWhitenedPass(BatchWhitenedPass):
             factor = kernels.cholesky(R, overwrite_a=True)
             half = kernels.solve_triangular(factor, right)
             d = kernels.solve_triangular(factor, half, transpose=True)
-        return self.moved(self.means + d[..., 0], trils)
+        return self.move_to(self.means + d[..., 0], trils)
 
-    def moved(self, means, trils):
+    def move_to(self, means, trils):
         """Return the posterior with other whitened means (P, M), and factors of each set."""
         q = self.q
         for one, tril in zip(self.sets, trils, strict=True):
             mean = self._blocks(means, one.at).reshape(*self.batch, -1)
             tril = tril.reshape(*self.batch, *tril.shape[1:])
-            q = q.unwhitened(self._block(one.at), mean, tril, one.name)
+            q = q.unwhiten(self._block(one.at), mean, tril, one.name)
         return q
 
     def _blocks(self, A, at):

@@ -8,7 +8,7 @@ from ... import kernels
 from ...records import Marginals
 from ..base import SUMS
 from . import common_cotangents
-from .common_cotangents import inner
+from .common_cotangents import trace_product
 
 SUMMED_FROM = 1e7  # M^2 N
 
@@ -51,14 +51,14 @@ class SummedVariances:
         common = P > 2 and self.need_Kuf and M * M * columns >= common_cotangents.LEAST
         return P > 1 and pays or common
 
-    def of_omitted_variances(self):
+    def omitted_variances(self):
         total = self.of_products
         if self.G is not None and not self.keeps_V:
             for S, G in zip(self._covariances(), kernels.symmetrise(self.G), strict=True):
-                total += 0.5 * inner(S, G)
-        return total + sum(sums.of_variances() for sums in self.common)
+                total += 0.5 * trace_product(S, G)
+        return total + sum(sums.omitted_variances() for sums in self.common)
 
-    def _given_means(self, kff, Lam):
+    def _omit_variances(self, kff, Lam):
         """Marginals without the variances of q(u)."""
         mean, explained = kernels.column_moments(Lam, self.means[0])
         var, P = kff - explained, len(self.means)

@@ -8,12 +8,12 @@ from typing import Literal
 from ... import check, models
 from ...errors import BadEntry
 from ...layers.bound import NOT_OF_LAST
-from ...layers.layer import DeepGP, checked, naming_layer
+from ...layers.layer import DeepGP, check_deep, naming_layer
 from ...optim.flat import free_paths
 from ...optim.inverse.updates import InverseUpdates
 from ...optim.natural.from_gradient import factor_pairs, natural_update
 from ...optim.schedules import Size
-from ...posteriors.placed import at, placed, with_placed
+from ...posteriors.locate import part_at, posteriors_of, replace_posteriors
 from ...records import matches
 from ..arguments import count
 from ..steps.minibatch import MinibatchSteps
@@ -68,7 +68,7 @@ class DeepGPOptions:
 def deep_training(request):
     """Make the ``Recorder`` of a training of a DeepGP."""
     model, own = request.model, request.options
-    checked(model)
+    check_deep(model)
     request.refuse("a DeepGP has no random quantities but its draws")
     fixed = hidden_means(model) if request.fixed is None else request.fixed
     optimiser, natural, hidden = _assign_leaves(
@@ -77,7 +77,7 @@ def deep_training(request):
     inverse, optimiser = updates_of_inverses(model, optimiser, own.inverse_updates)
     optimisers = Optimisers.of(model, optimiser, natural, inverse, own)
     random = {"num_samples": count("num_samples", own.num_samples) or SAMPLES}
-    return recorder(request, partial(LayeredSteps, hidden=hidden), optimisers, random, checked)
+    return recorder(request, partial(LayeredSteps, hidden=hidden), optimisers, random, check_deep)
 
 
 models.register(DeepGP, fit=deep_training)
@@ -97,7 +97,7 @@ def hidden_means(model):
 
 def _assign_leaves(model, optimiser, natural_step_size):
     """Return the optimiser, natural steps of the last layer, and paths of natural updates."""
-    last, found = model.layers[-1], placed(model)
+    last, found = model.layers[-1], posteriors_of(model)
     top, natural, hidden = f"layers.{len(model.layers) - 1}.posterior", None, []
     if top in found:
         if natural_step_size is not None:
@@ -157,11 +157,13 @@ class LayeredSteps(MinibatchSteps):
         moved = {}
         for path in self._hidden:
             try:
-                moved[path] = natural_update(at(model, path), at(grad, path), natural_size)
+                moved[path] = natural_update(
+                    part_at(model, path), part_at(grad, path), natural_size
+                )
             except BadEntry as error:
                 what = f"the gradient has NaN or infinity in {path!r} at step {self._step + 1}"
                 raise check.diverged(what, model, self._step + 1) from error
-        return with_placed(model, moved)
+        return replace_posteriors(model, moved)
 
 
 def updated_paths(model, path):
@@ -169,4 +171,4 @@ def updated_paths(model, path):
 
     Raises ``TypeError`` if it takes no natural updates.
     """
-    return [f"{path}.{name}" for pair in factor_pairs(at(model, path)) for name in pair]
+    return [f"{path}.{name}" for pair in factor_pairs(part_at(model, path)) for name in pair]

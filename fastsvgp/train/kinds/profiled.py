@@ -8,7 +8,7 @@ from ...bounds.objectives import elbo_and_grad
 from ...errors import Diverged
 from ...models import is_default
 from ...optim.flat import free_paths
-from ...posteriors.placed import moves_naturally, paths_of_q, placed
+from ...posteriors.locate import moves_naturally, paths_of_q, posteriors_of
 from ...records import matches
 from ...runtime import devices
 from ..arguments import seed_of
@@ -39,7 +39,7 @@ def _refuse(request):
     refuse_batches(request, "`collapsed` trains", given)
     if request.plan.group is not None:
         raise ValueError("fit: `collapsed` is for one process; leave out `group` or `collapsed`")
-    for q in placed(model).values():
+    for q in posteriors_of(model).values():
         if not moves_naturally(type(q)):
             kind = type(q).__name__
             raise TypeError(

@@ -17,7 +17,7 @@ from ...optim.first_order import adam
 from ...optim.inverse.updates import InverseUpdates, PlacedUpdates, inverse_updates
 from ...optim.schedules import Size, as_schedule, lasting, log_linear
 from ...posteriors.base import Posterior
-from ...posteriors.placed import placed
+from ...posteriors.locate import posteriors_of
 from ...records import matches
 from ...runtime import deferred_checks, devices
 from .. import comparison
@@ -131,7 +131,7 @@ def minibatch_training(request):
 
 def _check_random(random, model):
     """Refuse a name that is no random quantity of any posterior of the model."""
-    posteriors = list(placed(model).values()) or [Posterior]
+    posteriors = list(posteriors_of(model).values()) or [Posterior]
     for name in random:
         if not any(name in q.random_quantities for q in posteriors):
             check.random_names((name,), posteriors[0])
@@ -263,7 +263,8 @@ def _assign_leaves(request):
     """Return the ``Optimisers`` of a request."""
     model, own = request.model, request.options
     optimiser = with_default(request.optimiser, request.fixed or ())
-    found, size, natural = placed(model) or {"posterior": Posterior}, own.natural_step_size, None
+    found, natural = posteriors_of(model) or {"posterior": Posterior}, None
+    size = own.natural_step_size
     if len(found) > 1:
         size = _size_for_all(model, found, size, optimiser)
     for path, q in found.items():
@@ -340,7 +341,7 @@ def updates_of_inverses(model, optimiser, requested):
             "fit: `inverse_updates` must be made by fs.optim.inverse_updates(...), or be False, got"
             f" {requested!r}"
         )
-    moved, found = optimiser.paths(model), placed(model)
+    moved, found = optimiser.paths(model), posteriors_of(model)
     factors = {path: f"{path}.{q.inverse_field}" for path, q in found.items() if q.inverse_field}
     moving = tuple(path for path, factor in factors.items() if factor in moved)
     if requested is False or requested is None and not moving:

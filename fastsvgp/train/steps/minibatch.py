@@ -11,7 +11,7 @@ from ...bounds.inverse_free_direction import lsvgp_direction
 from ...bounds.objectives import elbo_and_grad
 from ...errors import BadEntry
 from ...optim.natural.step import natural_step, natural_step_and_grad
-from ...posteriors.placed import placed, with_placed
+from ...posteriors.locate import posteriors_of, replace_posteriors
 from ...runtime import cuda_reductions, deferred_checks, devices
 from ..natural_steps import WALKING, steps_on
 from .base import MoreJitter, Snapshot, Steps
@@ -197,7 +197,7 @@ class MinibatchSteps(Steps):
             stepped, info, value, grad = self._on_batch(
                 natural_step_and_grad, at, model, batches[0], **options
             )
-            return with_placed(model, placed(stepped)), [info], value, grad
+            return replace_posteriors(model, posteriors_of(stepped)), [info], value, grad
         walks = isinstance(getattr(model, "posterior", None), WALKING)
         if len(batches) == 1 or self._group is not None or not walks:
             infos = []
@@ -207,7 +207,7 @@ class MinibatchSteps(Steps):
                 stepped, info = self._on_batch(
                     natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more
                 )
-                model = with_placed(model, placed(stepped))
+                model = replace_posteriors(model, posteriors_of(stepped))
                 infos.append(info)
             return model, infos, infos[-1].value, None
 
@@ -216,7 +216,7 @@ class MinibatchSteps(Steps):
 
         options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
         stepped, infos = steps_on(model, batches, **options)
-        return with_placed(model, placed(stepped)), infos, infos[-1].value, None
+        return replace_posteriors(model, posteriors_of(stepped)), infos, infos[-1].value, None
 
     def _shared(self, at):
         """Return the common options of all bounds of the batch with this number."""

@@ -1,4 +1,4 @@
-"""The posteriors of a model, by their dotted paths.
+"""Where a model has its posteriors: their dotted paths.
 
 A kind of model with posteriors elsewhere than in a field ``posterior`` has a ``posterior_paths``.
 """
@@ -8,13 +8,13 @@ from functools import reduce
 from ..records import replace, replace_at
 
 
-def placed(model):
+def posteriors_of(model):
     """Return ``{path: posterior}`` of a model: empty for a kind without posteriors."""
     default = ("posterior",) if getattr(model, "posterior", None) is not None else ()
-    return {path: at(model, path) for path in getattr(model, "posterior_paths", default)}
+    return {path: part_at(model, path) for path in getattr(model, "posterior_paths", default)}
 
 
-def at(model, path):
+def part_at(model, path):
     """Return the part of a model at a dotted path, which can lead through tuples."""
     return reduce(_step, path.split("."), model)
 
@@ -23,7 +23,7 @@ def _step(part, name):
     return part[int(name)] if isinstance(part, tuple) else getattr(part, name)
 
 
-def with_placed(model, found):
+def replace_posteriors(model, found):
     """Return the model with other posteriors: ``found`` has them by path."""
     for path, q in found.items():
         model = replace_at(model, path, q)
@@ -36,17 +36,17 @@ def layer_at(model, path):
     Inducing inputs that are None are those of the record around it.
     """
     above = path.rpartition(".")[0]
-    layer = at(model, above) if above else model
+    layer = part_at(model, above) if above else model
     shared = layer.inducing
     while shared is None:
         above = above.rpartition(".")[0]
-        shared = getattr(at(model, above) if above else model, "inducing", None)
+        shared = getattr(part_at(model, above) if above else model, "inducing", None)
     return replace(layer, inducing=shared)
 
 
 def paths_of_q(model):
     """Return the paths of all that determines q(u): the posteriors, or the sites of the data."""
-    return ("sites",) if hasattr(model, "sites") else tuple(placed(model))
+    return ("sites",) if hasattr(model, "sites") else tuple(posteriors_of(model))
 
 
 def moves_naturally(kind):
