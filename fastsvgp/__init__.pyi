@@ -7,6 +7,7 @@ from . import (
     bounds as bounds,
     covariances as covariances,
     distributed as distributed,
+    errors as errors,
     extending as extending,
     inducing as inducing,
     kernels as kernels,
@@ -48,6 +49,7 @@ from .covariances.stationary import (
 )
 from .errors import (
     DataFileError as DataFileError,
+    Diverged as Diverged,
     NotPositiveDefinite as NotPositiveDefinite,
     RemoteError as RemoteError,
     VarianceClampWarning as VarianceClampWarning,

@@ -1,4 +1,7 @@
-"""Exceptions and warnings of the package; others are a plain ``ValueError`` or ``TypeError``."""
+"""Exceptions and warnings of the package; others are a plain ``ValueError`` or ``TypeError``.
+
+Come here for what to catch.
+"""
 
 import functools
 import inspect
@@ -11,6 +14,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from .names import did_you_mean
+from .public_names import offer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,6 +61,8 @@ def no_option(function, option, known, kind="", word="option"):
     options, elsewhere = sorted(set(known) - DATA), ELSEWHERE.get(option, "")
     if meant := did_you_mean(option, options, "`", ELSEWHERE, most=1):
         return TypeError(f"{function} has no {word} `{option}`{meant}")
+    if "step_size" in options and "adam(" in elsewhere:
+        return TypeError(f"{function} has no {word} `{option}`; did you mean `step_size`?")
     if "optimiser" in options and "optimiser" in elsewhere or "{}" in elsewhere:
         return TypeError(f"{function} has no {word} `{option}`; {elsewhere.format(function)}")
     takes = ", ".join(f"`{name}`" for name in options) or f"no {word}s"
@@ -101,7 +107,13 @@ def not_written(part, method, page):
 
 
 class InvalidSites(ValueError):
-    """Sites with which the posterior has no covariance; more jitter does not help."""
+    """Sites with which the posterior has no covariance; more jitter does not help.
+
+    Examples
+    --------
+    >>> issubclass(fs.errors.InvalidSites, ValueError)
+    True
+    """
 
 
 class NotPositiveDefinite(np.linalg.LinAlgError):
@@ -204,12 +216,24 @@ class BadEntry(ValueError):
 
     A caller that passed a part of a larger array updates ``index``.
 
-    Attributes
+    Parameters
     ----------
     name : str
         Name of the array in the message.
+    what : str
+        What it holds.
     index : tuple of int
         ``()`` for a single number.
+    advice : str
+        End of the message.
+
+    Examples
+    --------
+    >>> try:
+    ...     fs.elbo(model, np.full((40, 1), np.nan), Y)
+    ... except fs.errors.BadEntry as error:
+    ...     print(error.name, error.index)
+    X (0, 0)
     """
 
     def __init__(self, name, what, index, advice):
@@ -235,7 +259,16 @@ def not_a_generator(rng):
 
 
 class Diverged(ValueError):
-    """The objective or its gradient became NaN or infinite."""
+    """The objective or its gradient became NaN or infinite.
+
+    Examples
+    --------
+    >>> try:
+    ...     _ = fs.fit(model, X, 1e200 * Y, steps=5)
+    ... except fs.Diverged as error:
+    ...     print("Likely causes" in str(error))
+    True
+    """
 
 
 class VarianceClampWarning(RuntimeWarning):
@@ -264,3 +297,6 @@ class DataFileError(ValueError):
     ...     print("is not a fastsvgp model" in str(error))
     True
     """
+
+
+__getattr__, __dir__, __all__ = offer("errors")

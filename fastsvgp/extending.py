@@ -9,7 +9,7 @@ from .bounds.layer_pass import LayerPass
 from .check.weights import svgp as weighed
 from .covariances import Covariance
 from .covariances.base import ALL, Homogeneous
-from .likelihoods import Likelihood
+from .likelihoods import Likelihood, OneLatent, TwoLatents
 from .likelihoods.base import (
     NODES,
     in_dtype,
@@ -36,6 +36,7 @@ from .records import (
     static,
     tree_map,
 )
+from .testing import assert_gradient
 from .train import minibatch_training
 from .train.arguments import Request
 from .train.loop import Recorder
@@ -45,6 +46,7 @@ from .train.steps import Snapshot, Steps
 __all__ = [
     "ALL",
     "NODES",
+    "OneLatent",
     "Bars",
     "Blocks",
     "Covariance",
@@ -62,6 +64,8 @@ __all__ = [
     "Snapshot",
     "Steps",
     "TrainingState",
+    "TwoLatents",
+    "assert_gradient",
     "check",
     "in_dtype",
     "kernels",
@@ -86,3 +90,7 @@ __all__ = [
     "weighed",
     "weighted",
 ]
+
+
+def __dir__():
+    return __all__

@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from .errors import refuse_unknown
-from .public_names import find, place
+from .public_names import find, offer_defined, place
 
 # Written by ``python tools/public_names.py``.
 OFFERED = (
@@ -368,3 +368,6 @@ def _not_offered(name, model, argument):
             " fastsvgp.fit(...)"
         )
     return f"{said}: give its .model" if hasattr(model, "model") else said
+
+
+__getattr__, __dir__ = offer_defined(__name__)

@@ -4,7 +4,7 @@ Names load with their first use. ``python tools/public_names.py`` writes the lis
 these tables.
 """
 
-import importlib
+import importlib.machinery
 import sys
 
 from .names import did_you_mean
@@ -44,6 +44,18 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "distributed.groups.mpi": ("mpi",),
         "distributed.groups.nccl": ("nccl",),
         "distributed.groups.threads": ("threads",),
+    },
+    "errors": {
+        "errors": (
+            "BadEntry",
+            "DataFileError",
+            "Diverged",
+            "InvalidSites",
+            "NotPositiveDefinite",
+            "RemoteError",
+            "VarianceClampWarning",
+        ),
+        "train.state": ("OtherTraining",),
     },
     "inducing": {
         "inducing.choice": ("greedy_variance", "kmeans"),
@@ -96,6 +108,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "optim.natural.from_gradient": ("natural_update",),
         "optim.natural.step": ("natural_step", "natural_step_and_grad"),
         "optim.schedules": (),
+        "train.info": ("FitInfo", "StepInfo"),
         "train.state": ("TrainingState",),
     },
     "posteriors": {
@@ -158,7 +171,6 @@ OWN = {
         "sample_f",
     ),
     "cli.fitted": ("load_fitted",),
-    "errors": ("DataFileError", "NotPositiveDefinite", "RemoteError", "VarianceClampWarning"),
     "paths.sample": ("sample_paths",),
     "runtime.devices": ("to_device", "to_host"),
     "runtime.num_threads": ("get_num_threads", "set_num_threads"),
@@ -198,8 +210,14 @@ FRONT = (
     "save",
     "load",
     "replace",
+    "DataFileError",
+    "Diverged",
+    "NotPositiveDefinite",
+    "RemoteError",
+    "VarianceClampWarning",
 )
 WHOLE = ("extending", "kernels")  # modules that are public as a whole
+SEPARATE = ("interop", "sklearn")  # and those that need other packages: they are imported by name
 # Names that work at the package too, because programs of others use them; no page does.
 FIXED = """
 AbsorbedDualSites BernoulliLogit Blocks ChevronWeights Constant ConstantMean Convolutional
@@ -216,7 +234,8 @@ FIXED_AS = {
     "weight_bound": "qsgp.bound",
     "weight_bound_and_grad": "qsgp.bound_and_grad",
 }
-# What names in GPflow, GPyTorch, GPJax, tinygp and scikit-learn are here.
+# What names in GPflow, GPyTorch, GPJax, tinygp and scikit-learn are here; one with a module counts
+# in that module alone.
 _NAMED = {
     "BernoulliProbit": "Bernoulli BernoulliLikelihood",
     "Gaussian": "GaussianLikelihood White WhiteKernel",
@@ -243,6 +262,7 @@ _NAMED = {
     "collapsed_bound": (
         "ExactMarginalLogLikelihood collapsed_elbo conjugate_mll log_marginal_likelihood"
     ),
+    "covariances": "kernel",
     "covariances.Additive": "AdditiveStructureKernel",
     "covariances.Categorical": "CategoricalKernel",
     "covariances.Constant": "ConstantKernel",
@@ -255,12 +275,12 @@ _NAMED = {
     "covariances.Sum": "AdditiveKernel CompoundKernel",
     "covariances.spectral_mixture": "SpectralMixtureKernel",
     "elbo": (
-        "DeepApproximateMLL ELBO VariationalELBO maximum_log_likelihood_objective "
+        "DeepApproximateMLL ELBO VariationalELBO maximum_log_likelihood_objective mlls "
         "variational_expectation"
     ),
     "elbo_and_grad": "training_loss",
-    "fit": "Scipy fit_lbfgs fit_scipy set_trainable",
-    "inducing.kmeans": "InducingPoints KMeans",
+    "fit": "SVI Scipy checkpoint fit_lbfgs fit_scipy set_trainable",
+    "inducing.kmeans": "InducingPoints KMeans Kmeans inducing_points",
     "inducing.patches": "InducingPatches",
     "kernels.cholesky": "Cholesky",
     "layers.Layer": "DeepGPLayer",
@@ -274,18 +294,24 @@ _NAMED = {
     "likelihoods.Laplace": "LaplaceLikelihood",
     "likelihoods.RobustMax": "MultiClass",
     "likelihoods.Switched": "SwitchedLikelihood",
+    "means": "mean_functions",
     "means.ZeroMean": "Zero",
     "natural_step": (
         "NGD NaturalGradient NaturalVariationalDistribution TrilNaturalVariationalDistribution"
     ),
     "optimal_svgp": "compute_qu",
+    "posteriors": "variational",
     "posteriors.Decoupled": "OrthogonallyDecoupledVariationalStrategy",
     "posteriors.DualSites": "NaturalVariationalGaussian",
     "posteriors.LikelihoodForm": "VGPOpperArchambeau",
+    "posteriors.Marginal": "posteriors.Gaussian",
     "predict_f": "conditional",
     "predict_y": "predict",
     "qsgp.RandomFourier": "RFF RFFKernel",
+    "ravel": "minimize",
+    "records": "utilities utils",
     "records.Marginals": "MultivariateNormal",
+    "records.leaf": "Parameter",
     "records.leaves": "parameter_dict print_summary read_values",
     "sample_f": "predict_f_samples",
     "sample_paths": "sample_y",
@@ -329,6 +355,17 @@ def offer(module):
     return _lazily(f"{__package__}.{module}", places, sorted(places))
 
 
+def offer_defined(module):
+    """Return ``__getattr__`` and ``__dir__`` of a module; it shows its own definitions."""
+    things = vars(sys.modules[module]).items()
+    own = [name for name, thing in things if _home(thing).startswith(module) and name[0] != "_"]
+    return _lazily(module, {}, sorted(own))[:2]
+
+
+def _home(thing):
+    return getattr(thing, "__module__", None) or ""
+
+
 def offer_package():
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of the package."""
     places: dict = {module: (module, None) for module in (*MODULES, *WHOLE)}
@@ -357,10 +394,21 @@ def _lazily(package, places, shown):
 
 
 def _meant(name, package, shown):
-    """Return "; did you mean ...?" for a name that a module does not have."""
+    """Return "; did you mean ...?" for a name that a module does not have.
+
+    The names of a module itself come first.
+    """
+    path = getattr(sys.modules[package], "__path__", ())
+    if importlib.machinery.PathFinder.find_spec(f"{package}.{name}", path):  # an import asks first
+        return f"; write import {package}.{name}" if name in SEPARATE else ""
     front = [*FRONT, *(one for names in OWN.values() for one in names)]
     there = {one.rpartition(".")[2]: one for one in [*front, *_DOTTED]} | ELSEWHERE
     if package != __package__:  # names of other modules with the package
         there = {one: f"{__package__}.{place}" for one, place in there.items()}
         there |= {one: one for one in shown}
+        own = [one for one in shown if name.lower() in one.lower()]
+        if meant := there.get(f"{package.rpartition('.')[2]}.{name}"):
+            there[name] = meant
+        elif own and name not in ELSEWHERE:
+            there[name] = min(own, key=len)
     return did_you_mean(name, [*shown, *there.values()], "'", there, most=1)

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import inspect
 import operator
 import pathlib
 import shutil
@@ -98,6 +99,7 @@ def test_extending_offers_what_its_rooms_do():
     assert set(extending.__all__) <= set(dir(extending)) and sorted(extending.__all__) == sorted(
         set(extending.__all__)
     )
+    assert {"OneLatent", "TwoLatents", "assert_gradient"} <= set(extending.__all__)
     for name in set(extending.__all__) & set(fs.__all__):
         assert getattr(extending, name) is getattr(fs, name), name
     inner = (
@@ -273,6 +275,10 @@ def test_stubs_declare_nothing_themselves(path):
         ("greedy_variance", "inducing.greedy_variance"),
         ("InducingPatches", "inducing.patches"),
         ("GaussianProcessRegressor", "sklearn.SVGPRegressor"),
+        ("Kmeans", "inducing.kmeans"),
+        ("kernel", "covariances"),
+        ("Parameter", "records.leaf"),
+        ("mean_functions", "means"),
     ],
 )
 def test_unknown_names_suggest_the_nearest(name, meant):
@@ -282,6 +288,40 @@ def test_unknown_names_suggest_the_nearest(name, meant):
         fs.qqqqqq  # noqa: B018
     with pytest.raises(AttributeError, match="'fastsvgp.optim' .* did you mean 'fastsvgp.RBF'"):
         fs.optim.RBF  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "module, name, meant",
+    [
+        ("means", "Constant", "ConstantMean"),
+        ("means", "Linear", "LinearMean"),
+        ("posteriors", "Gaussian", "fastsvgp.posteriors.Marginal"),
+        ("kernels", "RBF", "fastsvgp.RBF"),
+        ("kernels", "WhiteKernel", "fastsvgp.Gaussian"),
+        ("errors", "Diverge", "Diverged"),
+    ],
+)
+def test_names_of_the_module_itself_come_first(module, name, meant):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; did you mean '{meant}'"):
+        getattr(getattr(fs, module), name)
+
+
+def test_parts_that_are_imported_by_name_say_so(monkeypatch):
+    monkeypatch.delattr(fs, "sklearn", raising=False)
+    with pytest.raises(AttributeError, match="'sklearn'; write import fastsvgp.sklearn$"):
+        fs.sklearn  # noqa: B018
+
+
+@pytest.mark.parametrize("module", ["kernels", "extending", "extending.models"])
+def test_modules_list_no_names_of_others(module):
+    listed = dir(operator.attrgetter(module)(fs))
+    assert not {"re", "inspect", "cpu", "cuda", "triangular", "annotations"} & set(listed)
+    assert not [name for name in listed if name.startswith("_")]
+
+
+def test_signatures_are_short():
+    for function in (fs.fit, fs.predict_y, fs.predict_log_density, fs.collapsed_bound):
+        assert "numpy._typing" not in str(inspect.signature(function))
 
 
 def test_names_of_other_packages_are_ours():

@@ -152,7 +152,9 @@ def operations(sources, room):
         if path.parent == room and path.stem != "__init__"
     }
     imports = (import_of(f".{stem}", names, reexport=True) for stem, names in found.items())
-    return f'"""{said}"""\n\n{"".join(imports)}'
+    imports = import_of("..public_names", ["offer_defined"]) + "".join(imports)
+    shown = "__getattr__, __dir__ = offer_defined(__name__)"
+    return f'"""{said}"""\n\n{imports}\n{shown}\n'
 
 
 def decorated(node, pattern):

@@ -161,6 +161,8 @@ def elbo_and_grad(
 ):
     """Compute the evidence lower bound, in nats, and its gradient in natural space.
 
+    ``ravel`` makes flat vectors of model and gradient, without constraints, for any optimiser.
+
     Parameters
     ----------
     model : SVGP

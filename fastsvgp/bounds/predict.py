@@ -152,7 +152,8 @@ def predict_y(
 ) -> tuple[Array, Array]:
     """Predict the mean and variance of new targets, noise included.
 
-    Multi-class likelihoods give class probabilities.
+    Multi-class likelihoods give class probabilities. For intervals, and for targets that are not
+    normally distributed, see ``predict_quantiles``.
 
     Parameters
     ----------

@@ -52,6 +52,11 @@ def as_array(name: str, value: Any) -> np.ndarray:
         where = (
             f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
         )
+        if is_record(value):
+            numbers = ", ".join(value._leaf_names)
+            raise TypeError(
+                f"`{name}` must hold real numbers, got a {type(value).__name__}; give its {numbers}"
+            )
         raise TypeError(
             f"`{name}` must hold real numbers, got dtype {array.dtype}{where}; convert it to"
             " float64 or float32"

@@ -4,6 +4,7 @@ import numpy as np
 
 from ..errors import Diverged
 from ..records import leaves
+from ..records.decorator import is_ours, is_record
 from .arrays import on_host
 
 LARGE, SMALL = 1e2, 1e-4  # numbers of a model between these do not explain an overflow
@@ -17,6 +18,9 @@ def diverged(problem, model=None, step=None):
     causes = ["a step size that is too large"] * (step is None or step > 1)
     if model is not None and (path_and_number := most_extreme(model)):
         causes.append("`{}` of the model, which holds {:.3g}".format(*path_and_number))
+    likelihood = getattr(model, "likelihood", None)
+    if is_record(likelihood) and not is_ours(type(likelihood)):
+        causes.append(f"formulas of {type(likelihood).__name__} that return -inf or NaN")
     causes += ["targets or inputs on a wild scale (standardise them)"]
     causes += ["float32 where float64 is needed"]
     return Diverged(f"{problem}. Likely causes, in order: {'; '.join(causes)}")

@@ -106,6 +106,7 @@ class Sum(_Composite):
     Sum(parts=(Linear(variance=1.0), Constant(variance=2.0)))
     """
 
+    _for_several = "write a + b"
     parts: tuple
 
     def features(self, num, seeds, columns):
@@ -153,6 +154,7 @@ class Product(_Composite):
     Product(parts=(Constant(variance=2.0), Linear(variance=1.0)))
     """
 
+    _for_several = "write a * b"
     parts: tuple
 
     def features(self, num, seeds, columns):

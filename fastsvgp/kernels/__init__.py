@@ -2,8 +2,8 @@
 
 Each family has a module here (its front door), which documents every operation once. The location
 of the arrays decides which implementation runs: the module of the same name in ``cpu/`` (Numba,
-LAPACK) or in ``cuda/``. Arguments are not checked here; ``fastsvgp.check`` validates what users
-pass. Matrices may have any strides. Results are C-contiguous and have the dtype of the arrays.
+LAPACK) or in ``cuda/``. Arguments are not checked here, but by the functions that call these.
+Matrices may have any strides. Results are C-contiguous and have the dtype of the arrays.
 
 The reverse rule of ``op`` is ``op_vjp(output_bar, ...)``. These operations have one: ``cholesky``
 and ``cholesky_inverse``; ``solve_triangular``, ``multiply_triangular``, ``solve_tril`` and
@@ -20,6 +20,7 @@ All operations raise ``TypeError`` when some arrays are on a GPU and others are 
 arrays are always accepted). The message names the arguments.
 """
 
+from ..public_names import offer_defined
 from .chevron import chevron_log_det as chevron_log_det, chevron_multiply as chevron_multiply
 from .factorisations import (
     cholesky as cholesky,
@@ -137,3 +138,5 @@ from .vectors import (
     unpack_fields as unpack_fields,
     unpack_tril as unpack_tril,
 )
+
+__getattr__, __dir__ = offer_defined(__name__)

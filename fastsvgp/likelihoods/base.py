@@ -14,6 +14,7 @@ from ..runtime import deferred_checks
 LikelihoodT = TypeVar("LikelihoodT", bound="Likelihood")
 CHUNK = 4096  # data per chunk of temporaries
 ON_DEVICE = 64  # factor on the chunk size on a device
+LEAST = -1e300  # stands for the logarithm of 0
 SMALLEST = 1e-100  # lower limit of variances and rates that are divided by
 
 
@@ -31,6 +32,9 @@ NODES = {"num_nodes": whole_number(1)}
 
 class Likelihood:
     """Base of likelihoods p(y | f), with data independent given f; subclasses are records.
+
+    For a likelihood of your own start from ``OneLatent``, or ``TwoLatents`` for two functions: they
+    need formulas given f alone, and have an example.
 
     Targets ``Y`` are (N,) or (P, N), and (C, N) or (C, P, N) if a target has C > 1 columns, such as
     a count and its exposure: see ``target_columns``. Weights, ``f`` and predictions have the shape
@@ -99,7 +103,13 @@ class Likelihood:
             Derivatives in its own parameters. None without ``need``.
         """
         f, dtype = that_count(f, weights), f.mean.dtype
-        values, *bars = self.expected(Y, f, need)
+        found = self.expected(Y, f, need)
+        if hasattr(found, "shape"):  # its first row would be taken for the values
+            raise TypeError(
+                f"{type(self).__name__}.expected must return a tuple of arrays: the values, then"
+                " the derivatives in f.mean, f.var and each parameter; got an array"
+            )
+        values, *bars = found
         ell = total(values, weights)
         if not need:
             return ell, None, None
@@ -340,8 +350,8 @@ def sum_outputs(values):
 
 
 def log_sum_exp(logs):
-    """log sum_k exp(logs[k]), for finite ``logs``."""
-    top = logs.max(axis=0)
+    """log sum_k exp(logs[k]); a term can be -inf."""
+    top = np.maximum(logs.max(axis=0), LEAST)
     return top + np.log(np.exp(logs - top).sum(axis=0))
 
 

@@ -1,38 +1,44 @@
 """Likelihoods of one latent function: what follows from the formulas of a subclass.
 
 Without a closed form an expectation is a Gauss-Hermite rule, with its exact derivatives.
-Predictions are trapezoidal rules over f, whose steps follow the width of p(y | f).
+Predictions are trapezoidal rules over f, whose steps shrink until two rules agree.
 """
 
+import functools
+import inspect
 from typing import ClassVar
 
 import numpy as np
 
 from .. import kernels
-from ..errors import not_written
+from ..errors import not_written, warn
 from ..records import Marginals
-from .averages import average, log_average_of
-from .base import CHUNK, NODES, Likelihood, by_chunks, no_order, sum_outputs
+from ..runtime.devices import constant_like
+from .averages import CLOSE_ENOUGH, ENDS, crossing, log_average_of
+from .base import CHUNK, NODES, SMALLEST, Likelihood, by_chunks, no_order, sum_outputs
 from .layout import of_unit
 from .quantiles import searched_quantiles, symmetric_quantiles
 from .targets import as_targets
 from .wide import NODES as FEW, averages, merged, none_wide
 
-WIDTH = 0.7  # of a density as a function of f, unless the likelihood has another
+TURNS = 30  # of the bisection for a mode or an edge
 
 
 class OneLatent(Likelihood):
     """Base of likelihoods p(y | f) of one latent function; subclasses are records.
 
     A subclass writes ``log_density``, ``conditional_mean_and_var`` and, for numbers,
-    ``conditional_cdf``; the base makes expectations, gradients and predictions of them. If an
-    integral has a closed form, a subclass writes it instead: ``expected``, ``moments``,
-    ``log_marginal``, ``marginal_cdf``. No method returns NaN for f that are far out.
+    ``conditional_cdf``; ``check_targets`` refuses invalid targets. The base makes expectations,
+    gradients and predictions of them: leave all other methods alone, unless an integral has a
+    closed form. Then write ``expected``, ``moments``, ``log_marginal`` or ``marginal_cdf``.
 
     The expected log density is a Gauss-Hermite rule, and its gradient is exact for the computed
-    value. The predictive log density and distribution function are trapezoidal rules of 8.4
-    standard deviations, whose steps follow ``width``: densities below exp(-14) are less accurate.
-    Quantiles are searched for in the distribution function. docs/likelihood.md has an example.
+    value. The predictive log density and distribution function are trapezoidal rules around the
+    mode of p(y | f) or the edge of its distribution function, found by bisection. A rule is refined
+    until half of its nodes give the same; a warning says where they never do. A density below
+    exp(-30) is less accurate, and one with several narrow modes in f needs its own
+    ``log_marginal``. Quantiles are searched for in the distribution function.
+    docs/likelihood.md explains more.
 
     With ``num_nodes=None``, the default in the package, expected log densities take 20 nodes, and a
     table where q(f) is wide; a number is that of the nodes at any variance. The errors are
@@ -50,10 +56,21 @@ class OneLatent(Likelihood):
 
     Examples
     --------
-    >>> f = fs.records.Marginals(np.zeros(3), np.ones(3))
-    >>> ell, f_bar, _ = fs.likelihoods.Ordinal(-0.5, np.ones(1)).expected_log_prob(np.arange(3), f)
-    >>> round(ell, 2), f_bar.mean.shape
-    (-4.48, (3,))
+    >>> @fs.records.record
+    ... class Logistic(fs.likelihoods.OneLatent):
+    ...     scale: object = fs.records.leaf("positive", default=1.0)
+    ...     def log_density(self, Y, f, need=True):
+    ...         scale, z = float(self.scale), (Y - f) / float(self.scale)
+    ...         t = np.tanh(0.5 * z)
+    ...         log_p = -np.logaddexp(z, 0) - np.logaddexp(-z, 0) - np.log(scale)
+    ...         return log_p, t / scale, (z * t - 1) / scale
+    ...     def conditional_mean_and_var(self, f):
+    ...         return f, np.full_like(f, (np.pi * float(self.scale)) ** 2 / 3)
+    ...     def conditional_cdf(self, Y, f):
+    ...         return 0.5 + 0.5 * np.tanh(0.5 * (Y - f) / float(self.scale))
+    >>> logistic = fs.replace(model, likelihood=Logistic(0.2))
+    >>> round(fs.elbo(logistic, X, Y), 2)
+    -136.9
     """
 
     num_nodes: int | None = 20  # a subclass can make it a setting: fs.records.static(default=20)
@@ -65,22 +82,19 @@ class OneLatent(Likelihood):
     def log_density(self, *rows, need=True):
         """log p(y | f), its derivative in f, and those in the parameters in the order of fields.
 
-        ``rows`` are the columns of targets (N,) and f (nodes, N), in float64. Results are
-        (nodes, N). Only the first is read without ``need``.
+        ``rows`` are the columns of targets (N,) and f (nodes, N), in float64. The result is always
+        a tuple of arrays (nodes, N), one value per node and datum, without sums; without ``need``,
+        ``(value,)`` is enough. All must be finite: limit exponents.
         """
         raise not_written(self, "log_density", "likelihood")
 
     def conditional_mean_and_var(self, f):
-        """Mean and variance of y given f (nodes, N)."""
+        """Mean and variance of y given f (nodes, N), as two arrays of that shape."""
         raise not_written(self, "conditional_mean_and_var", "likelihood")
 
     def conditional_cdf(self, *rows):
-        """P(y <= Y | f) of targets (N,), any real numbers, and f (nodes, N)."""
+        """P(y <= Y | f) of targets (N,), any real numbers, and f (nodes, N), in the shape of f."""
         raise TypeError(no_order(self))
-
-    def width(self, *columns):
-        """Distance in f over which p(y | f) varies, a number or (N,): predictions resolve it."""
-        return WIDTH
 
     # --- what follows, or a closed form -----------------------------------------------------------
 
@@ -100,13 +114,41 @@ class OneLatent(Likelihood):
     def _by_nodes(self, need, *rows):
         *columns, mean, var = rows
         F = kernels.gauss_hermite_nodes(mean, var, int(self.num_nodes or FEW))
-        value, *slopes = self.log_density(*columns, F, need=need)
+        value, *slopes = self._log_density(*columns, F, need=need)
         if not need:
             return [kernels.gauss_hermite(value)]
         self._check_count("log_density", slopes, ("f",))
         slope, *own = slopes
         bars = kernels.gauss_hermite_vjp(np.zeros(mean.shape, like=F) + 1, slope, mean, var)
         return [kernels.gauss_hermite(value), *bars, *map(kernels.gauss_hermite, own)]
+
+    def _log_density(self, *rows, need=True):
+        """Return ``log_density`` after a look at the shapes of what it returned."""
+        try:
+            found = self.log_density(*rows, need=need)
+        except TypeError:
+            if "need" in inspect.signature(self.log_density).parameters:
+                raise
+            raise TypeError(
+                f"{type(self).__name__}.log_density takes no `need`; write"
+                " log_density(self, Y, f, need=True)"
+            ) from None
+        what = "the log density and its derivatives"
+        found = self._in_shape("log_density", found if need else found[:1], rows[-1], what)
+        return found
+
+    def _in_shape(self, method, found, f, what):
+        """Return a tuple of arrays if all end in the shape of ``f``; else name the ``method``."""
+        if not isinstance(found, tuple):
+            got = f"not {type(found).__name__}"
+        elif not all(np.shape(x)[-f.ndim :] == f.shape for x in found):
+            got = f"got {', '.join(str(np.shape(x)) for x in found)}"
+        else:
+            return found
+        raise TypeError(
+            f"{type(self).__name__}.{method} must return a tuple: {what}, each (nodes, N) ="
+            f" {f.shape} as f, {got}"
+        )
 
     def where_wide(self, *rows, need=True):
         """Return where q(f) is too wide for nodes of its own, and ``expected`` there, by tables."""
@@ -132,28 +174,68 @@ class OneLatent(Likelihood):
     def moments(self, mean, var):
         """Mean and variance of y under f ~ N(mean, var); they can overflow to infinity."""
         F = kernels.gauss_hermite_nodes(mean, var, int(self.num_nodes or FEW))
-        means, variances = self.conditional_mean_and_var(F)
+        found = self.conditional_mean_and_var(F)
+        method = "conditional_mean_and_var"
+        means, variances = self._in_shape(method, found, F, "mean and variance of y")
         centre = kernels.gauss_hermite(means)
         return centre, kernels.gauss_hermite(variances + np.square(means - centre))
 
     def log_marginal(self, *rows):
         """log E p(y | f), (n,), of columns of targets, mean and variance."""
         *columns, mean, var = rows
-        return log_average_of(
-            lambda F: self.log_density(*columns, F, need=False)[0],
-            mean,
-            np.sqrt(var),
-            self.width(*columns),
-        )
+        sd = np.sqrt(np.maximum(var, SMALLEST))
+
+        def rises(f):
+            with np.errstate(all="ignore"):  # far out a density can be 0
+                return self._log_density(*columns, f[None])[1][0] > 0
+
+        def log_p(*row):
+            return self._log_density(*row, need=False)[0]
+
+        centre = crossing(rises, mean - ENDS * sd, mean + ENDS * sd, TURNS)
+        return self._resolved(*log_average_of(log_p, centre, mean, sd, *columns), "log_density")
 
     def marginal_cdf(self, *rows):
         """P(y <= Y), (n,), of columns of targets, mean and variance."""
         *columns, mean, var = rows
+        sd = np.sqrt(np.maximum(var, SMALLEST))
         if self.counts:
             columns[0] = np.floor(columns[0])
-        return average(
-            lambda F: self.conditional_cdf(*columns, F), mean, np.sqrt(var), self.width(*columns)
-        )
+
+        def cdf(*row):
+            found = self.conditional_cdf(*row)
+            return self._in_shape("conditional_cdf", (found,), row[-1], "P(y <= Y | f)")[0]
+
+        def log_cdf(*row):
+            with np.errstate(divide="ignore"):
+                return np.log(cdf(*row))
+
+        z, weights = constant_like(mean, _first_rule)
+        parts = weights * cdf(*columns, mean + sd * z)
+        value = parts.sum(axis=0)
+        error = np.abs(value - 2 * parts[::2].sum(axis=0))
+        rough = np.argwhere(~(error <= CLOSE_ENOUGH[0]))[:, 0]
+        if rough.size:  # nodes crowd around the edge
+            mean, sd, *columns = (row[rough] for row in (mean, sd, *columns))
+            ends = mean - ENDS * sd, mean + ENDS * sd
+            left, right = cdf(*columns, np.stack(ends))
+            half, falls = 0.5 * (left + right), left > right
+            edge = crossing(lambda f: (cdf(*columns, f[None])[0] > half) == falls, *ends, TURNS)
+            logs, still = log_average_of(log_cdf, edge, mean, sd, *columns, edge=True)
+            value[rough], rough = np.exp(logs), rough[still]
+        return self._resolved(value, rough, "conditional_cdf")
+
+    def _resolved(self, value, rough, method):
+        """Return ``value``, and warn of the data whose rules differ, or raise for NaN."""
+        kind = type(self).__name__
+        if np.isnan(value).any():
+            raise ValueError(f"{kind}.{method} returned NaN for some f; limit exponents")
+        if rough.size:
+            warn(
+                f"{kind}.{method} changes too fast in f to be averaged for {rough.size} data:"
+                " predictions of them are inexact; write log_marginal and marginal_cdf"
+            )
+        return value
 
     # --- predictions ------------------------------------------------------------------------------
 
@@ -175,6 +257,13 @@ class OneLatent(Likelihood):
 
         moments = self.predict_mean_and_var(f)
         return searched_quantiles(levels, *moments, cdf, self.counts, f.mean, f.var)
+
+
+@functools.lru_cache
+def _first_rule():
+    """Return nodes and weights of a trapezoidal rule for N(0, 1), (2, nodes, 1)."""
+    z = 0.15 * np.arange(-56.0, 57.0)[:, None]
+    return np.stack([z, 0.15 * np.exp(-0.5 * z * z) / float(np.sqrt(2 * np.pi))])
 
 
 class Symmetric(OneLatent):

@@ -25,4 +25,5 @@ from ..optim.natural.step import (
     natural_step as natural_step,
     natural_step_and_grad as natural_step_and_grad,
 )
+from ..train.info import FitInfo as FitInfo, StepInfo as StepInfo
 from ..train.state import TrainingState as TrainingState

@@ -167,6 +167,11 @@ class Unravel(Generic[RecordT]):
         ValueError
             A free field has no gradient in ``grad`` (it is None).
         """
+        if type(grad) is not type(self._model):
+            raise TypeError(
+                f"pullback: `grad` must be a {type(self._model).__name__}, the gradient that"
+                f" elbo_and_grad returns, got {type(grad).__name__}"
+            )
         return self._layout.pullback(self._checked(vector), grad)
 
     def _checked(self, vector) -> np.ndarray:

@@ -6,8 +6,7 @@ Come here for a good start from data alone.
 and its training.
 ``model, info = fs.fit(start.model, start.scale.X(X), start.scale.y(y), **start.fit)`` trains the
 model, and ``start.scale.back`` converts predictions to the units of y. The command line and the
-estimators of ``fastsvgp.sklearn`` use the same recipe: ``begin`` here, ``training`` and ``train``
-of ``routine``.
+estimators of ``fastsvgp.sklearn`` use the same recipe.
 
 A repeated row and a row of weight 2 give the same start, up to rounding. With more than
 ``relevance_rows`` rows (``runtime.tuning``) they do not, because a sample of rows is drawn

@@ -114,7 +114,8 @@ def regression(
         Non-negative weight of each row: weight 2 counts as two equal rows, weight 0 drops the row.
     rng : None, int or Generator
     **choices
-        ``posterior``: "whitened" or another name in ``recipes.POSTERIORS``. ``mean``: None,
+        ``posterior``: "whitened", "marginal", "likelihood_form" or another class of
+        ``fastsvgp.posteriors`` in this spelling. ``mean``: None,
         "constant", "linear", or a record; None is "constant" for likelihoods of f = log of a mean
         or log odds, except "poisson". ``ard``: one lengthscale per column, or one for all.
         ``chosen``: how inducing inputs are chosen, "kmeans", "greedy" (greedy variance) or

@@ -33,6 +33,8 @@ def helpful(cls):
         try:
             init(self, *args, **named)
         except TypeError:
+            if len(args) > places and hasattr(cls, "_for_several"):
+                raise TypeError(f"{cls.__name__} takes one tuple; {cls._for_several}") from None
             if not takes_any:
                 refuse_unknown(cls.__name__, named, known, word="field")
             raise

@@ -12,6 +12,8 @@ from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
+from ..errors import ELSEWHERE
+from ..models import OFFERED
 from .constructors import array_of, helpful
 from .registry import OURS
 from .typed import Array
@@ -94,7 +96,9 @@ def record(cls: type[T]) -> type[T]:
     """Turn a class into a frozen record and register it for ``load``.
 
     The class has annotated fields: leaves (``leaf``), settings (``static``), records, tuples of
-    records. A list or a tuple of numbers passed for a field becomes an array, except for settings.
+    records. A field without one of these, such as ``scale: float = 1.0``, takes a record or real
+    numbers, which training can make negative: write ``scale: float = leaf("positive", 1.0)``. A
+    list or a tuple of numbers passed for a field becomes an array, except for settings.
 
     Files refer to it by its module and name, so it can bear the name of a record of fastsvgp or of
     another module. A class of the same module and name replaces it, as in a reload or a notebook
@@ -159,6 +163,8 @@ def private_record(cls: type[T]) -> type[T]:
     kind._copied_by_fields = not own_init and _takes_fields(kind)
     kind.__init__ = helpful(kind)
     kind.__repr__ = _repr
+    if not hasattr(kind, "__getattr__"):
+        kind.__getattr__ = _no_such_field
     fields = dataclasses.fields(kind)
     kind._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in fields)
     kind._field_names = frozenset(name for name, _ in kind._record_fields)
@@ -200,6 +206,21 @@ def _arrays_of_lists(self):
                 fields[name] = array_of(value)
 
 
+def _no_such_field(self, name):
+    """Raise the error for an attribute that a record lacks: functions take models."""
+    kind = type(self)
+    if name[0] == "_" or hasattr(kind, name):  # a property raised it
+        return object.__getattribute__(self, name)
+    here = ELSEWHERE.get(name, name)
+    if here in self._field_names:
+        hint = f"did you mean `{here}`?"
+    elif name in OFFERED:
+        hint = f"functions take models: fastsvgp.{name}(model, ...)"
+    else:
+        hint = f"its fields are {', '.join(field for field, _ in self._record_fields)}"
+    raise AttributeError(f"{kind.__name__} has no attribute `{name}`; {hint}", name=name, obj=self)
+
+
 def is_record(x):
     return type(x) in _TYPES
 
@@ -210,6 +231,12 @@ def is_parts(value):
 
 
 def _repr(self):
+    return shown(self, (name for name, _ in self._record_fields))
+
+
+def shown(thing, names):
+    """Return the text of an object: its class, and its fields with arrays as dtypes and shapes."""
+
     def show(value):
         if isinstance(value, tuple):
             return "(" + ", ".join(map(show, value)) + ("," if len(value) == 1 else "") + ")"
@@ -217,8 +244,8 @@ def _repr(self):
             return str(value) if isinstance(value, np.generic) else repr(value)
         return f"<{value.dtype} {value.shape}>" if hasattr(value, "shape") else repr(value)
 
-    shown = ", ".join(f"{name}={show(getattr(self, name))}" for name, _ in self._record_fields)
-    return f"{type(self).__name__}({shown})"
+    text = ", ".join(f"{name}={show(getattr(thing, name))}" for name in names)
+    return f"{type(thing).__name__}({text})"
 
 
 @record

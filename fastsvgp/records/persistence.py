@@ -197,6 +197,10 @@ def save(path: Path, tree: Record, **extra: object) -> None:
     >>> os.path.exists(path)
     True
     """
+    if is_record(path):
+        raise TypeError(
+            f"save: `path` must be a path, got {type(path).__name__}; write save(path, model)"
+        )
     path = as_path("save: `path`", path)
     if not is_record(tree):
         raise TypeError(f"save: `tree` must be a fastsvgp record, got {type(tree).__name__}")

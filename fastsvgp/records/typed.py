@@ -2,13 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import Field
-from typing import Any, ClassVar, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike as ArrayLike
 
-# on a device a CuPy array, which has no static type
-Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.float64]]
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike as ArrayLike
+
+    # on a device a CuPy array, which has no static type
+    Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.float64]]
+else:  # short in signatures
+
+    class ArrayLike:
+        """Anything that ``numpy.asarray`` takes, or an array on a device."""
+
+    class Array:
+        """An array of float32 or float64."""
+
+
 Vector: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
 Number: TypeAlias = float | np.float32 | Array  # a leaf of a record
 Seed: TypeAlias = int | np.random.Generator | None

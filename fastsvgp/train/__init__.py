@@ -135,9 +135,10 @@ def fit(
     checkpoint_every : int, optional
         Steps between checkpoints, in place of the minute.
     resume : path, optional
-        Checkpoint to continue from, in place of ``model`` and ``rng``, with otherwise the same
-        arguments and the same data. The trajectory is bitwise that of an uninterrupted training on
-        the same machine with the same numbers of threads of BLAS and of this package
+        Checkpoint to continue from, with the same arguments and the same data; the state of the
+        training and of ``rng`` is that in the file. A ``model`` is still needed, the one to start
+        from or another of its shapes. The trajectory is bitwise that without an interruption on the
+        same machine with the same numbers of threads of BLAS and of this package
         (``set_num_threads`` pins them), because the order of sums depends on them. For an SGPR,
         L-BFGS restarts with an empty history.
     note : optional
@@ -152,11 +153,10 @@ def fit(
         ``resume``. If a rank fails, the call ends on all ranks: ``RemoteError``.
     **options
         Options of the kind of model, such as ``natural_step_size`` for an SVGP and ``basis_size``
-        for a QSGP: ``fs.extending.models.options(fs.SVGP)`` lists them, and the records
-        ``SVGPOptions``, ``DeepGPOptions`` and ``QSGPOptions`` of the reference document them. Also
-        the number of draws per step of random quantities of the posterior, as in
-        ``elbo_and_grad``: ``probes`` for the traces of a ``Relaxed`` posterior, ``sampled`` for
-        the KL term of a ``DecoupledWeights`` one.
+        for a QSGP: ``fs.extending.models.options(fs.SVGP)`` lists them with a summary of each, and
+        docs/api/fastsvgp.rst documents them. Also the number of draws per step of random quantities
+        of the posterior, as in ``elbo_and_grad``: ``probes`` for the traces of a ``Relaxed``
+        posterior, ``sampled`` for the KL term of a ``DecoupledWeights`` one.
 
     Returns
     -------
@@ -233,6 +233,8 @@ def _fitted(model, X, Y, given, session=None, until=None):
     """
     call = SimpleNamespace(**given)
     X, Y = rows_of_both("fit", X, Y)
+    if model is None and call.resume is not None:
+        raise TypeError("fit: give `model` with `resume` too; fastsvgp.load(path).model is one")
     training, *_ = models.serving("fit", model)
     options, random = _own_options(model, given)
     weights = _weights(model, Y, call.weights)

@@ -1,9 +1,10 @@
 """Information on a training: for a callback after each step, and at the end."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from ..bounds.svgp import SVGP
 from ..optim.inverse.iteration import InverseFactorInfo
+from ..records.decorator import shown
 from ..records.typed import Array, Record, Vector
 
 
@@ -11,9 +12,9 @@ from ..records.typed import Array, Record, Vector
 class StepInfo:
     """The third argument of a callback.
 
-    Attributes
+    Parameters
     ----------
-    model
+    model : record
         Model after the step.
     smoothed : float
         Exponential average of the objective.
@@ -28,6 +29,14 @@ class StepInfo:
     inverse : InverseFactorInfo or None
         Update of the factor of an inverse after the step, if the posterior has one; for a deep GP a
         tuple with one entry per layer, if any layer has one.
+
+    Examples
+    --------
+    >>> def callback(step, value, info):
+    ...     return info.smoothed > 0  # end the training there
+    >>> _, info = fs.fit(model, X, Y, steps=5, callback=callback, rng=0)
+    >>> info.reason
+    'steps'
     """
 
     model: Record
@@ -40,11 +49,11 @@ class StepInfo:
     inverse: InverseFactorInfo | tuple[InverseFactorInfo | None, ...] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FitInfo:
     """Result of a training.
 
-    Attributes
+    Parameters
     ----------
     values : (steps,) array
         Objective at each step: on the batch, scaled to all data, before the update of the step.
@@ -68,6 +77,12 @@ class FitInfo:
         ends, by a pass over the data that costs less than an iteration. None for other models, if
         Ctrl-C interrupted that pass, or if a thousand times the jitter was not enough, which is
         logged.
+
+    Examples
+    --------
+    >>> trained, info = fs.fit(model, X, Y, steps=5, rng=0)
+    >>> info.values.shape, info.reason
+    ((5,), 'steps')
     """
 
     values: Vector
@@ -78,6 +93,9 @@ class FitInfo:
     reason: str
     retries: int
     svgp: SVGP | None = field(default=None, kw_only=True)
+
+    def __repr__(self) -> str:
+        return shown(self, (field.name for field in fields(self)))
 
     @property
     def interrupted(self) -> bool:

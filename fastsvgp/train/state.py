@@ -92,7 +92,25 @@ class TrainingState:
 
 
 class OtherTraining(ValueError):
-    """A checkpoint belongs to a training with other arguments: ``differences``, in words."""
+    """A checkpoint belongs to a training with other arguments.
+
+    Parameters
+    ----------
+    message : str
+    differences : list of str
+        What differs, in words.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "training.npz")
+    >>> _ = fs.fit(model, X, Y, steps=2, rng=0, checkpoint=path)
+    >>> try:
+    ...     fs.fit(model, X, Y, steps=4, rng=1, resume=path)
+    ... except fs.errors.OtherTraining as error:
+    ...     print(*error.differences)
+    `rng` 0 then, 1 now
+    """
 
     def __init__(self, message, differences):
         super().__init__(message)
@@ -186,7 +204,11 @@ def read(path, fresh):
     OtherTraining
         It belongs to other data, another kind of model, other settings, or another seed.
     """
-    state, _ = load_with_extra(path)
+    try:
+        state, _ = load_with_extra(path)
+    except FileNotFoundError as error:
+        said = "`resume`: no such file; to start a training, leave `resume` out"
+        raise FileNotFoundError(error.errno, said, path) from None
     if not isinstance(state, TrainingState):
         raise DataFileError(
             f"{path} holds a {type(state).__name__}, not a checkpoint; start from it with"

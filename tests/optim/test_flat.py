@@ -224,6 +224,8 @@ def test_bad_arguments_of_ravel_are_rejected(rng):
         unravel.pullback(vector, replace_at(model, "mean", None))
     with pytest.raises(ValueError, match="'mean' must have shape \\(3,\\) here, got \\(4,\\)"):
         unravel.pullback(vector, replace_at(model, "mean", np.zeros(4)))
+    with pytest.raises(TypeError, match="pullback: `grad` must be a .* returns, got ndarray"):
+        unravel.pullback(vector, vector)
     with pytest.raises(ValueError, match="must have shape"):
         unravel(vector[1:])
     with pytest.raises(

@@ -83,6 +83,46 @@ def test_repr_shows_shapes_not_numbers():
     assert "Constant(variance=0.5)" in repr(model())
 
 
+def test_the_result_of_a_training_is_shown_like_a_record(rng):
+    X = rng.uniform(-2, 2, (300, 1))
+    q = fs.Whitened(np.zeros(2), np.eye(2))
+    svgp = fs.SVGP(fs.RBF(), X[:2].copy(), q, fs.Gaussian(0.1))
+    _, info = fs.fit(svgp, X, X[:, 0], steps=60)
+    assert repr(info).startswith("FitInfo(values=<float64 (60,)>, smoothed=-")
+
+
+def test_unknown_attributes_say_what_there_is():
+    @fs.records.record
+    class Lazy:
+        size: Any = fs.records.leaf(default=1.0)
+
+        @property
+        def broken(self):
+            return self.size.no_such_thing
+
+    for name, message in (
+        ("fit", r"SVGP has no attribute `fit`; functions take models: fastsvgp.fit\(model, ...\)"),
+        ("kernel", "SVGP has no attribute `kernel`; did you mean `covariance`"),
+        ("qqq", "no attribute `qqq`; its fields are covariance, inducing, posterior, likelihood"),
+        ("_qqq", "'SVGP' object has no attribute '_qqq'"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            getattr(model(), name)
+    with pytest.raises(AttributeError, match="'float' object has no attribute 'no_such_thing'"):
+        Lazy().broken  # noqa: B018
+    with pytest.raises(TypeError, match=r"Sum takes one tuple; write a \+ b"):
+        fs.covariances.Sum(fs.RBF(), fs.RBF())
+    with pytest.raises(TypeError, match=r"save: `path` must .* got RBF; write save\(path, model\)"):
+        fs.save(fs.RBF(), "m.npz")
+    with pytest.raises(TypeError, match="adam has no option `lr`; did you mean `step_size`"):
+        fs.adam(lr=0.1)
+    sgpr = fs.SGPR(fs.RBF(), np.zeros((2, 1)), fs.Gaussian(0.1))
+    with pytest.raises(
+        TypeError, match="`noise_variance` must hold .* Gaussian; give its variance"
+    ):
+        fs.collapsed_bound(sgpr, np.zeros((3, 1)), np.zeros(3))
+
+
 def test_tuples_of_numbers_are_numbers(tmp_path):
     m = fs.records.replace_at(model(), "covariance.parts.0.lengthscales", (1.0, 2.0))
     np.testing.assert_array_equal(

@@ -276,7 +276,7 @@ def test_messages(rng):
         (None, "NoneType"),
         (fs.SVGP, "type"),
     ):
-        kinds = "DeepGP, MultiGP, OrthogonalSGPR, QSGP, SGPR or SVGP"
+        kinds = "DeepGP, MultiGP, QSGP, SGPR, SVGP or bounds.OrthogonalSGPR"
         with pytest.raises(TypeError, match=f"fit: `model` must be a fastsvgp.{kinds}, got {name}"):
             fs.fit(wrong, X, Y, steps=1)
     with pytest.raises(

@@ -292,6 +292,10 @@ def test_wrong_checkpoints(tmp_path, rng):
         fs.fit(model, X, Y, steps=3, batch_size=17, resume=path)
     with pytest.raises(ValueError, match="made with other data: `X` had shape"):
         fs.fit(model, X[:59], Y[:59], steps=3, batch_size=16, resume=path)
+    with pytest.raises(FileNotFoundError, match="`resume`: no such file; .*leave `resume` out"):
+        fs.fit(model, X, Y, steps=3, batch_size=16, resume=tmp_path / "none.npz")
+    with pytest.raises(TypeError, match="fit: give `model` with `resume` too"):
+        fs.fit(None, X, Y, steps=3, batch_size=16, resume=path)
     with pytest.raises(
         ValueError,
         match="was made with other settings: the optimiser moves inducing then and not now",

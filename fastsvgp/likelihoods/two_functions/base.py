@@ -51,7 +51,8 @@ class TwoLatents(Likelihood):
     """Base of likelihoods p(y | f, h) of two latent functions per output; subclasses are records.
 
     A subclass writes ``log_density``, ``conditional_mean_and_var`` and, for numbers,
-    ``conditional_cdf``. The expected log density and the predictive moments are averages over
+    ``conditional_cdf``; and ``width`` if p(y | f, h) can be narrower than 0.7 in f, as predictions
+    are wrong without. The expected log density and the predictive moments are averages over
     ``num_nodes^2`` Gauss-Hermite nodes; the gradient is exact for the computed value at any number
     of nodes. Predictive densities and distribution functions are trapezoidal rules over both
     functions, of 8 and 6.5 standard deviations, whose steps follow ``width``: densities below
