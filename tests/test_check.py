@@ -177,7 +177,7 @@ def test_mixed_devices(rng):
     with pytest.raises(TypeError, match="different devices"):
         fs.kernels.matmul(X, X.view(OnTheGpu), transpose_b=True)
     with pytest.raises(TypeError, match="no CUDA kernels"):
-        fs.kernels.deflate(X.view(OnTheGpu), 0, 0, *[X[:, 0].view(OnTheGpu)] * 2)
+        fs.kernels.whitened_kl(*[X.view(OnTheGpu)] * 2)
 
 
 def test_empty_data_are_refused(rng):

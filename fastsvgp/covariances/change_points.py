@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import check
-from ..records import leaf, plus, record, static
+from ..records import leaf, plus, private_record, record, static
 from ..records.typed import Array, Number
 from .base import ALL, Covariance
 from .checks import all_codes, check_part, set_depth
@@ -23,7 +23,7 @@ from .mapped import OfMap
 CHANGES = "at", "steepness"  # the fields of which the weights are functions
 
 
-@record
+@private_record
 class PartWeight(OfMap):
     """w(x) w(x'), with w the weight of part ``number``: the rank is one."""
 

@@ -84,6 +84,7 @@ def draw_layer(layer, draws, outputs, columns=None):
     w = draws.normal(draws.count, P, features.size)
     with naming_repeated(Z):
         terms = weigh(layer, draws, features, w)
+    seeds = seeds if isinstance(seeds, int) else tuple(seeds.tolist())
     settings = {"num_features": draws.num_features, "seeds": seeds, "outputs": outputs}
     return LayerPaths(covariance, terms, w, layer.mean, **settings)
 

@@ -124,7 +124,7 @@ class LayerPaths:
     mean : Mean, optional
     num_features : int
         As requested; static.
-    seeds : int, or (S,) array of int
+    seeds : int, or a tuple of S int
         Of the features of all functions, or of each; on the host. Static.
     outputs : () or (P,)
         Axes of the outputs. Static.
@@ -135,12 +135,8 @@ class LayerPaths:
     weights: Array | None = leaf(default=None)
     mean: Mean | None = None
     num_features: int = static(default=0)
-    seeds: int | np.ndarray = static(default=0)
+    seeds: int | tuple = static(default=0)
     outputs: tuple = static(default=())
-
-    def __post_init__(self):
-        if isinstance(self.seeds, tuple):  # from a file
-            object.__setattr__(self, "seeds", np.array(self.seeds, np.uint64))
 
     @property
     def inducing(self):
@@ -167,7 +163,8 @@ class LayerPaths:
         check.codes(self.covariance, X, name)
 
     def _features(self, X):
-        return self.covariance.features(self.num_features, self.seeds, X.shape[-1])
+        seeds = np.array(self.seeds, np.uint64) if isinstance(self.seeds, tuple) else self.seeds
+        return self.covariance.features(self.num_features, seeds, X.shape[-1])
 
     def forward(self, X):
         covariance, w = self.covariance, self.weights
@@ -189,7 +186,9 @@ class LayerPaths:
 
     def take(self, index):
         """Return the functions of an index of the first axis: a slice, or whole numbers (K,)."""
-        S, seeds = self.num_functions, self.seeds if np.ndim(self.seeds) == 0 else self.seeds[index]
+        S, seeds = self.num_functions, self.seeds
+        if isinstance(seeds, tuple):
+            seeds = tuple(np.array(seeds, np.uint64)[index].tolist())
 
         def select(w):
             if w is None or len(w) < S:  # of all functions

@@ -70,7 +70,6 @@ OURS = {
     "OrthogonalSets": "posteriors.orthogonal",
     "PairedControl": "qsgp.paired",
     "ParallelLayers": "latents.parallel_layers",
-    "PartWeight": "covariances.change_points",
     "PatchPaths": "paths.composed_paths",
     "Paths": "paths.record",
     "Periodic": "covariances.periodic",

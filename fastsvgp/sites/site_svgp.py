@@ -358,7 +358,7 @@ def check_site_model(model, X, Y, jitter) -> Any:
 models.register(
     SiteSVGP,
     instead=(
-        "em trains it, bound is its bound, and tie_sites(model, X) makes an SVGP of it to predict"
-        " with"
+        "em trains it, sites.bound is its bound, and sites.tie_sites(model, X) makes an SVGP of it"
+        " to predict with"
     ),
 )

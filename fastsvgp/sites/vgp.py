@@ -369,8 +369,8 @@ def _vector(product, L, vector, transpose=False):
 models.register(
     VGP,
     instead=(
-        "em trains it, bound is its bound, and tie_sites(model, X) makes an SVGP of it to predict"
-        " with"
+        "em trains it, sites.bound is its bound, and sites.tie_sites(model, X) makes an SVGP of it"
+        " to predict with"
     ),
     tie_sites=tie_sites,
     **{

@@ -260,7 +260,7 @@ def test_bad_input(rng):
         (
             lambda: fs.elbo(model, X, Y),
             TypeError,
-            "elbo: `model` must be a fastsvgp.DeepGP(, MultiGP)? or SVGP, .* em trains it, .*tied",
+            "elbo: `model` must be a fastsvgp.DeepGP(, MultiGP)? or SVGP, .* em trains it, .*tie_sites",
         ),
         (
             lambda: fs.predict_f(model, X),

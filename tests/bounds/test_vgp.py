@@ -363,5 +363,5 @@ def test_bad_input(rng):
     with pytest.raises(ValueError, match=r"`Y` \(20,\) with a Softmax needs the shape \(3, 20\)"):
         fs.em(several, X, np.zeros(20, int))
     for call in (fs.elbo, fs.predict_log_density, fs.fit):
-        with pytest.raises(TypeError, match="got VGP: em trains it, .*tied"):
+        with pytest.raises(TypeError, match="got VGP: em trains it, .*tie_sites"):
             call(model, X, Y)

@@ -220,7 +220,7 @@ def test_resume_goes_on_with_the_same_data_only(interrupted, capsys):
         (["--covariance", "rbf"], "covariance matern32 then, rbf now"),
         (["--learning-rate", "0.02"], "`optimiser.step_size` 0.01 then, 0.02 now"),
         (["--jitter", "1e-5"], "`jitter` 1e-06 then, 1e-05 now"),
-        (["--e-steps", "2"], "e_steps 1 then, 2 now"),
+        (["--e-steps", "2"], "`e_steps` 1 then, 2 now"),
     ],
 )
 def test_resume_goes_on_with_the_same_arguments_only(interrupted, capsys, given, said):

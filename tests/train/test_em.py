@@ -247,7 +247,7 @@ def test_bad_input(rng):
         (
             {"model": sgpr},
             TypeError,
-            "em: `model` must be a fastsvgp.MultiGP, SVGP, SiteSVGP or VGP, got SGPR",
+            "em: `model` must be a fastsvgp.MultiGP, SVGP, sites.SiteSVGP or sites.VGP, got SGPR",
         ),
         ({"Y": y[:-1]}, ValueError, "`Y` must have one row for each"),
         ({"checkpoint": "nowhere/c.npz"}, ValueError, "`checkpoint` is to be written to .*nowhere"),
