@@ -309,7 +309,7 @@ def test_an_overflow_names_what_can_have_caused_it(rng):
         (small, "covariance.variance", "1e-250"),
     ):
         said = f"`{path}` of the model, which holds {number}"
-        first, later = (str(check.diverged("it is nan", given, step)) for step in (1, 2))
+        first, later = (str(check.diverged_error("it is nan", given, step)) for step in (1, 2))
         assert first.startswith(f"it is nan. Likely causes, in order: {said}; {data}")
         assert later.startswith(f"it is nan. Likely causes, in order: {size} that is too large; ")
         assert said in later

@@ -84,7 +84,8 @@ def test_bounds_know_one_name_of_the_rooms_of_ranks():
             if isinstance(node, ast.ImportFrom) and "distributed" in (node.module or "").split("."):
                 found.setdefault(name, set()).update(alias.name for alias in node.names)
     rooms = ("bounds/", "collapsed/", "optim/", "latents/", "layers/", "sites/")
-    assert all(names == {"on_ranks"} for name, names in found.items() if name.startswith(rooms))
+    bounds = [names for name, names in found.items() if name.startswith(rooms)]
+    assert all(names == {"call_on_ranks"} for names in bounds)
     train = {name for name in found if name.startswith("train/")}
     assert train == {"train/ranks.py", "train/batches.py"}
 

@@ -83,7 +83,7 @@ def elbo_and_grad_from_blocks(
         w = {"weights": weighing.laid_out(weights, Y, dtype, columns)}
     B = blocks.Kuf.shape[1]
     scale = check.data_scale(num_data, B)
-    random = check.drawn(random, given, dtype, rng, len(blocks.Kuu))
+    random = check.draw(random, given, dtype, rng, len(blocks.Kuu))
     covariance = _Blocks(blocks)
     layer = LayerPass(
         LayerParts(covariance, given.posterior),

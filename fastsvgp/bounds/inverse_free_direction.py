@@ -2,7 +2,7 @@
 
 from .. import check
 from ..check.scale import DataScale
-from ..distributed.reduce import on_ranks
+from ..distributed.reduce import call_on_ranks
 from ..records import leaves, matches
 from ..records.typed import ArrayLike, Group, Names, RecordT, Seed
 from ..runtime.edge import public_call
@@ -65,7 +65,7 @@ def lsvgp_direction(
     options: dict = dict(weights=weights, jitter=jitter, rng=rng, wrt=wrt)
     if group is not None:
         options["with_inverse"] = False
-        return on_ranks("lsvgp_direction", _direction, model, X, Y, group, num_data, options)
+        return call_on_ranks("lsvgp_direction", _direction, model, X, Y, group, num_data, options)
     return _direction(model, X, Y, DataScale(num_data), **options)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import check
 from ..check.scale import DataScale
-from ..distributed.reduce import on_ranks
+from ..distributed.reduce import call_on_ranks
 from ..records import leaves, replaced, restricted, tree_map
 from ..records.typed import (
     Array,
@@ -117,7 +117,7 @@ def elbo(
     """
     options: dict = dict(weights=weights, jitter=jitter, rng=rng, **random)
     if group is not None:
-        return on_ranks("elbo", bound_of, model, X, Y, group, num_data, options)
+        return call_on_ranks("elbo", bound_of, model, X, Y, group, num_data, options)
     return bound_of(model, X, Y, DataScale(num_data), **options)
 
 
@@ -244,7 +244,7 @@ def elbo_and_grad(
     """
     options = dict(weights=weights, jitter=jitter, rng=rng, wrt=wrt, inputs=inputs, **random)
     if group is not None:
-        return on_ranks("elbo_and_grad", value_and_grad, model, X, Y, group, num_data, options)
+        return call_on_ranks("elbo_and_grad", value_and_grad, model, X, Y, group, num_data, options)
     return value_and_grad(model, X, Y, DataScale(num_data), **options)
 
 

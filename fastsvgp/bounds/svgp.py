@@ -56,7 +56,7 @@ class OfSVGP(ModelKind):
     checked = staticmethod(check.svgp)
 
     def quantities(self, model, X, dtype, rng, options, partition=None):
-        return check.drawn(options, model, dtype, rng) if options else {}
+        return check.draw(options, model, dtype, rng) if options else {}
 
     def begin(self, model, jitter, columns=0, need=(), **quantities):
         return layer_pass(model, jitter, columns, need, **quantities)

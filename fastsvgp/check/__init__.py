@@ -25,25 +25,25 @@ from .arrays import (
     one_column as one_column,
     outputs_of as outputs_of,
     positive as positive,
+    refuse_masked as refuse_masked,
     row_numbers as row_numbers,
     square as square,
     targets as targets,
-    unmasked as unmasked,
 )
 from .components import (
     PARTIAL as PARTIAL,
-    in_place_of_class as in_place_of_class,
+    advice_for_class as advice_for_class,
     parts as parts,
 )
 from .divergence import (
-    diverged as diverged,
+    diverged_error as diverged_error,
 )
 from .models import (
     ABSENT as ABSENT,
     arguments as arguments,
     defer as defer,
-    deferred as deferred,
-    drawn as drawn,
+    deferral as deferral,
+    draw as draw,
     finite_fields as finite_fields,
     inducing as inducing,
     inducing_for as inducing_for,

@@ -9,8 +9,8 @@ import numpy as np
 from ..errors import BadEntry
 from ..records import is_record
 from ..runtime import deferred_checks
-from ..runtime.dispatch import on_current_gpu
-from .components import in_place_of_class
+from ..runtime.dispatch import check_gpu
+from .components import advice_for_class
 from .scalars import as_float
 
 
@@ -22,10 +22,10 @@ def as_array(name: str, value: Any) -> np.ndarray:
     if type(value) is np.ndarray:
         array = value
     elif hasattr(value, "__cuda_array_interface__"):
-        on_current_gpu(name, value)
+        check_gpu(name, value)
         array = value
     else:
-        unmasked(name, value)
+        refuse_masked(name, value)
         try:
             array = np.asarray(value)
         except ValueError as error:
@@ -36,14 +36,14 @@ def as_array(name: str, value: Any) -> np.ndarray:
         if isinstance(value, type):
             raise TypeError(
                 f"`{name}` must hold real numbers, got {value.__name__}, a"
-                f" class{in_place_of_class(value)}"
+                f" class{advice_for_class(value)}"
             )
         parts = value if isinstance(value, (tuple, list)) else ()
         of_records = any(is_record(part) for part in parts)
         for number, part in enumerate(parts):
             if isinstance(part, type):
                 raise TypeError(
-                    f"`{name}.{number}` is {part.__name__}, a class{in_place_of_class(part)}"
+                    f"`{name}.{number}` is {part.__name__}, a class{advice_for_class(part)}"
                 )
             if of_records and not is_record(part):
                 raise TypeError(
@@ -64,7 +64,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def unmasked(name, value):
+def refuse_masked(name, value):
     """Reject a masked array or a list of them: ``asarray`` would drop the mask."""
     if any(
         isinstance(part, np.ma.MaskedArray)
@@ -98,7 +98,7 @@ def all_finite(array):
     return (
         _all(np.isfinite(array))
         if isinstance(array, (np.ndarray, np.generic))
-        else deferred_checks.within(array)
+        else deferred_checks.all_within(array)
     )
 
 
@@ -116,7 +116,7 @@ def positive(name, array, advice="; give the number itself, not its logarithm"):
 def _all_positive(array):
     if isinstance(array, (np.ndarray, np.generic)):
         return _all(array > 0)
-    return deferred_checks.within(
+    return deferred_checks.all_within(
         array, np.finfo(array.dtype).smallest_subnormal if array.dtype.kind == "f" else 1
     )
 

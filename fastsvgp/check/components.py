@@ -24,7 +24,7 @@ def parts(model, names=tuple(PARTS)):
         if not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
             what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
             if isinstance(part, type):
-                hint = in_place_of_class(part, model)
+                hint = advice_for_class(part, model)
             elif part is None:
                 hint = PARTIAL
             else:
@@ -39,7 +39,7 @@ def parts(model, names=tuple(PARTS)):
             )
 
 
-def in_place_of_class(kind, model=None):
+def advice_for_class(kind, model=None):
     """Return advice for a class given in place of a record."""
     name = kind.__name__
     if kind.__module__.startswith("fastsvgp."):

@@ -10,7 +10,7 @@ from .arrays import on_host
 LARGE, SMALL = 1e2, 1e-4  # numbers of a model between these do not explain an overflow
 
 
-def diverged(problem, model=None, step=None):
+def diverged_error(problem, model=None, step=None):
     """Return a ``Diverged`` with its likely causes; a number of the model far from 1 is named.
 
     ``step`` counts from 1: before the first, no step can have been too large.

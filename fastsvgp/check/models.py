@@ -17,7 +17,7 @@ from ..runtime import deferred_checks
 from ..runtime.dispatch import backend_of, one_device
 from .arrays import as_array, codes, columns, finite, inputs, on_host, positive, square, targets
 from .components import PARTIAL, parts
-from .divergence import diverged
+from .divergence import diverged_error
 
 ABSENT = object()  # an argument that a function does not take; ``None`` would be a given value
 
@@ -191,7 +191,7 @@ def defer(model, X=ABSENT):
     deferred_checks.defer(*_where(model, X))
 
 
-def deferred(model, X=ABSENT):
+def deferral(model, X=ABSENT):
     """Return a ``with`` block that defers checks as ``defer`` does: see ``deferred_checks``."""
     return deferred_checks.deferred(*_where(model, X))
 
@@ -290,7 +290,7 @@ def _fits(covariance, D):
     return True
 
 
-def drawn(requested, model, dtype, rng, M=None):
+def draw(requested, model, dtype, rng, M=None):
     """Draw the random quantities requested by name; those that are None are left out."""
     requested = {name: value for name, value in requested.items() if value is not None}
     if not requested:
@@ -369,7 +369,7 @@ def result(value: Any, model: Any, leave: bool = False) -> float:
     if not math.isfinite(value):
         finite_fields(model)
     if math.isnan(value):
-        raise diverged(
+        raise diverged_error(
             "the value is nan, though model and data are finite: a number overflowed", model
         )
     return value

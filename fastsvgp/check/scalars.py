@@ -15,7 +15,7 @@ LARGEST_SIZE = 2**62  # of an array: its number of bytes must fit into 63 bits
 def scalar(name: str, value: Any) -> float:
     """Check a finite real number and return it as a float."""
     if not _is_number(value):
-        raise TypeError(f"`{name}` must be a number, got {_shown(value)}")
+        raise TypeError(f"`{name}` must be a number, got {_show(value)}")
     number = as_float(value)
     if not math.isfinite(number):
         raise ValueError(f"`{name}` must be finite, got {number}")
@@ -25,11 +25,11 @@ def scalar(name: str, value: Any) -> float:
 def whole(name: str, value: Any, least: int = 1) -> int:
     """Check a whole number from ``least`` to ``LARGEST_SIZE`` and return it as an int."""
     if not _is_number(value):
-        raise TypeError(f"`{name}` must be a whole number of at least {least}, got {_shown(value)}")
+        raise TypeError(f"`{name}` must be a whole number of at least {least}, got {_show(value)}")
     if not least <= value <= LARGEST_SIZE or not float(value).is_integer():
         limit = f", at most {LARGEST_SIZE}" if LARGEST_SIZE < value < math.inf else ""
         raise ValueError(
-            f"`{name}` must be a whole number of at least {least}{limit}, got {_shown(value)}"
+            f"`{name}` must be a whole number of at least {least}{limit}, got {_show(value)}"
         )
     return int(value)
 
@@ -37,7 +37,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
 def flag(name: str, value: Any) -> bool:
     """Check a truth value and return it as a bool."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"`{name}` must be True or False, got {_shown(value)}")
+        raise TypeError(f"`{name}` must be True or False, got {_show(value)}")
     return bool(value)
 
 
@@ -45,7 +45,7 @@ def mapping(name, value, example):
     """Check a dict whose keys are names of fields; None gives an empty one."""
     if not isinstance(value, dict | None) or not all(isinstance(key, str) for key in value or ()):
         raise TypeError(
-            f"`{name}` must be a dict from names of fields, such as {example}, got {_shown(value)}"
+            f"`{name}` must be a dict from names of fields, such as {example}, got {_show(value)}"
         )
     return value or {}
 
@@ -98,7 +98,7 @@ def as_float(number):
         return math.inf if number > 0 else -math.inf
 
 
-def _shown(value):
+def _show(value):
     """Describe a value briefly."""
     return (
         f"an array of shape {value.shape}"

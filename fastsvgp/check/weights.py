@@ -73,14 +73,14 @@ def through(checked, X, Y, weights, columns=1):
     rows. ``columns`` is the number of columns of a target.
     """
     X, Y = None if X is None else as_array("X", X), as_array("Y", Y)
-    weights = shaped(weights, Y, columns)
+    weights = shape_weights(weights, Y, columns)
     one_device(("X", X), ("Y", Y), ("weights", weights))
-    targets, first = filled(Y, weights, columns)
+    targets, first = fill_targets(Y, weights, columns)
     try:
         found = checked(inputs_that_count(X, weights), targets)
     except BadEntry as error:
         check_values(weights)  # the cause, if no target counts
-        if error.name == "Y" and not _counted(weights, Y)[error.index]:
+        if error.name == "Y" and not _counting(weights, Y)[error.index]:
             axes = _axes(Y, columns)
             at = tuple(map(int, np.unravel_index(int(first), axes)))
             error.index = *at, *error.index[len(axes) :]
@@ -96,7 +96,7 @@ def _axes(Y, columns):
     return Y.shape[:-1] if columns > 1 and Y.ndim > 1 and Y.shape[-1] == columns else Y.shape
 
 
-def shaped(weights, Y, columns=1):
+def shape_weights(weights, Y, columns=1):
     """Convert weights to an array with one entry per row of Y, or per target.
 
     A column (N, 1) is read as (N,) if targets are (N,). ``columns`` is the number of columns of a
@@ -131,17 +131,17 @@ def check_values(weights):
         )
 
 
-def _counted(weights, Y):
+def _counting(weights, Y):
     return np.broadcast_to(
         (weights > 0).reshape(*weights.shape, *(1,) * (Y.ndim - weights.ndim)), Y.shape
     )
 
 
-def filled(Y, weights, columns=1):
+def fill_targets(Y, weights, columns=1):
     """Replace targets of weight 0 in Y by the first that counts; return Y and its flat index."""
     if not Y.size:
         return Y, 0
-    counted = _counted(weights, Y)
+    counted = _counting(weights, Y)
     if (axes := _axes(Y, columns)) != Y.shape:
         first = np.argmax(counted[..., 0])
         return np.where(counted, Y, Y.reshape(math.prod(axes), -1).take(first, axis=0)), first

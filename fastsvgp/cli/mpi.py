@@ -11,7 +11,7 @@ import numpy as np
 from .. import RemoteError, distributed, get_num_threads
 from ..distributed.broadcast import broadcast_file
 from ..distributed.groups.mpi import library
-from ..distributed.protocol import Communicator, mark_reported, reported
+from ..distributed.protocol import Communicator, is_reported, mark_reported
 from .data.source import STANDARD_INPUT
 from .errors import UsageError
 from .report.outputs import CHECKPOINT, default_folder
@@ -51,7 +51,7 @@ def on_ranks(run, args):
         try:
             return run(_own_place(stack, group, args), group)
         except Exception as error:
-            if not reported(error):
+            if not is_reported(error):
                 try:
                     Communicator.of(group).agree(None, error)
                 except RemoteError as other:
@@ -97,7 +97,7 @@ def _own_place(stack, group, args):
         args = argparse.Namespace(**vars(args) | {"out": own, "quiet": True})
     if not args.resume:
         return args
-    (there, *_) = communicator.gathered({"_there": os.path.isfile(path)})
+    (there, *_) = communicator.gather({"_there": os.path.isfile(path)})
     if there["_there"]:
         content = broadcast_file(communicator, path)
         if group.rank:

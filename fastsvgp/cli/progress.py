@@ -8,7 +8,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 
-from ..runtime.progress_bar import Progress as Progress, beside
+from ..runtime.progress_bar import Progress as Progress, print_beside
 
 NOTES = 3  # shown per kind
 FEW = 5  # Numba's own functions, which are never cached
@@ -31,7 +31,7 @@ def notes(quiet):
         counts[kind] = counts.get(kind, 0) + 1
         if counts[kind] <= NOTES and not quiet:
             last = " (more notes of this kind are not shown)" if counts[kind] == NOTES else ""
-            beside(f"  note       {text}{last}")
+            print_beside(f"  note       {text}{last}")
 
     class Handler(logging.Handler):
         def emit(self, record):
@@ -63,7 +63,7 @@ class Compiling:
             self._bar.total = max(self.total, self.done)
             self._bar.update(self.done - self._bar.n)
         elif self.done > FEW and self.done % -(-self.total // LINES) == 0:
-            beside(f"  compiling  {self.done} of {max(self.total, self.done)} kernels")
+            print_beside(f"  compiling  {self.done} of {max(self.total, self.done)} kernels")
 
     def _begin(self):
         if sys.stderr.isatty():
@@ -80,7 +80,7 @@ class Compiling:
                     leave=False,
                 )
                 return
-        beside(
+        print_beside(
             f"  compiling  {self.total} kernels, once: up to a minute on an idle machine; later"
             " runs load them from the cache"
         )

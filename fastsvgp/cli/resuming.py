@@ -103,7 +103,7 @@ def check_numbers(checkpoint, then, **data):
 
     ``then``: its digests; ``data``: the arrays that ``fit`` digests, by name.
     """
-    if data_digests.differences(then, data_digests.of(**data)):
+    if data_digests.differences(then, data_digests.compute(**data)):
         raise UsageError(
             f"--resume: {checkpoint} belongs to other data: the columns agree, but the training"
             " rows differ; leave out --resume and choose another --out"

@@ -51,7 +51,7 @@ from ..bounds.svgp import SVGP
 from ..check import weights as weighing
 from ..check.scale import ALL_ROWS
 from ..covariances import Covariance
-from ..distributed.reduce import on_ranks
+from ..distributed.reduce import call_on_ranks
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, total, weighted
 from ..means import Mean
@@ -122,7 +122,7 @@ def collapsed_bound(
     """
     options = dict(weights=weights, jitter=jitter)
     if group is not None:
-        return on_ranks("collapsed_bound", _bound, sgpr, X, Y, group, None, options)
+        return call_on_ranks("collapsed_bound", _bound, sgpr, X, Y, group, None, options)
     return _bound(sgpr, X, Y, **options)
 
 
@@ -189,7 +189,7 @@ def collapsed_bound_and_grad(
     options = dict(weights=weights, jitter=jitter, wrt=wrt)
     if group is not None:
         name = "collapsed_bound_and_grad"
-        return on_ranks(name, _bound_and_grad, sgpr, X, Y, group, None, options)
+        return call_on_ranks(name, _bound_and_grad, sgpr, X, Y, group, None, options)
     return _bound_and_grad(sgpr, X, Y, **options)
 
 
@@ -244,7 +244,7 @@ def optimal_svgp(
     """
     options = dict(weights=weights, jitter=jitter)
     if group is not None:
-        return on_ranks("optimal_svgp", _optimum, sgpr, X, Y, group, None, options)
+        return call_on_ranks("optimal_svgp", _optimum, sgpr, X, Y, group, None, options)
     return _optimum(sgpr, X, Y, **options)
 
 

@@ -9,7 +9,7 @@ from .buffers import packing_of
 from .protocol import Communicator
 
 
-def from_root(group, choose, X, rng, rows, **same):
+def broadcast_choice(group, choose, X, rng, rows, **same):
     """Return ``choose(X, rng)``, an array or a record, of rank 0 on all ranks.
 
     If each rank has its own rows, about ``rows`` of them are drawn from all ranks for X.
@@ -18,7 +18,7 @@ def from_root(group, choose, X, rng, rows, **same):
     """
     communicator = Communicator.of(group)
 
-    def chosen():
+    def choose_together():
         facts = {"function": choose.__qualname__.split(".")[0], "rng": reduce.seed_of(rng)}
         facts |= {name: repr(value) for name, value in same.items()}
         given = X if hasattr(X, "shape") else check.as_array("X", X)
@@ -32,7 +32,7 @@ def from_root(group, choose, X, rng, rows, **same):
         communicator.agree()
         return broadcast_record(group, found)
 
-    return communicator.run(chosen)
+    return communicator.run(choose_together)
 
 
 def _rows_of_all(communicator, group, X, rows, seed):

@@ -70,7 +70,7 @@ class Packing:
             else np.asarray(buffer, like=device_like)
         )
         return [
-            _as(value, kind, (there if on_device(value) else near)[at], shape)
+            _unpack_leaf(value, kind, (there if on_device(value) else near)[at], shape)
             for (kind, shape, at), value in zip(self._items, like, strict=True)
         ]
 
@@ -85,7 +85,7 @@ def packing_of(kinds, values):
     return _packing(tuple(zip(kinds, map(np.shape, values), strict=True)))
 
 
-def _as(value, kind, part, shape):
+def _unpack_leaf(value, kind, part, shape):
     if kind in TRIANGLES:
         square = kernels.unpack_tril(part.reshape(*shape[:-2], -1), shape[-1], value.dtype)
         return kernels.symmetrise(square) if kind == "symmetric" else square
@@ -100,7 +100,7 @@ def sums_on_device(group):
     return bool(getattr(group, "sums_on_device", False))
 
 
-def on_current_device(numbers):
+def to_current_device(numbers):
     """Copy numbers to the current device."""
     return cuda_devices.cupy().asarray(numbers)
 
@@ -129,14 +129,14 @@ class Pinned(Buffer):
 
     def __init__(self, device_like):
         super().__init__(device_like)
-        self._near, self._sent = _pinned(1), None
+        self._near, self._sent = _allocate_pinned(1), None
 
     def write(self, packing, values):
         if self._sent is not None:
             # the copy to the device of the last sum can still be running, on another stream
             self._sent.synchronize()
         if len(self._near) < packing.size:
-            self._near = _pinned(packing.size)
+            self._near = _allocate_pinned(packing.size)
         return super().write(packing, values).get(out=self._near[: packing.size])
 
     def read(self, packing, like):
@@ -146,5 +146,5 @@ class Pinned(Buffer):
         return packing.unpack(there, like, near)
 
 
-def _pinned(size):
+def _allocate_pinned(size):
     return np.frombuffer(cuda_devices.cupy().cuda.alloc_pinned_memory(8 * size), np.float64, size)

@@ -17,7 +17,7 @@ import numpy as np
 from .. import check
 from ..errors import InvalidSites, NotPositiveDefinite, RemoteError
 from ..runtime import deferred_checks
-from .buffers import Buffer, Pinned, on_current_device, packing_of, sums_on_device
+from .buffers import Buffer, Pinned, packing_of, sums_on_device, to_current_device
 
 LONGEST = 4000  # characters of an error that is sent to other ranks
 LEAVING = 2.0**20  # error count of a rank whose program ends
@@ -48,7 +48,7 @@ class RemoteNotPositiveDefinite(RemoteError, NotPositiveDefinite):
     batch, pivot, jitter, size = (), -1, float("nan"), 0
 
 
-def reported(error):
+def is_reported(error):
     """Return whether all ranks know of an error or of one of its causes."""
     while error is not None and not getattr(error, "_reported_to_all_ranks", False):
         error = error.__cause__
@@ -119,7 +119,7 @@ class Communicator:
             try:
                 communicator._try_out(np.array)
                 if sums_on_device(group):
-                    communicator._try_out(on_current_device)
+                    communicator._try_out(to_current_device)
             except BaseException:
                 if communicator.gone is None:
                     del _COMMUNICATORS[id(group)]
@@ -194,7 +194,7 @@ class Communicator:
 
     def _explain(self, facts, error=None):
         """Exchange facts and errors, and raise on every rank."""
-        said = self._said({"facts": facts} if error is None else _report(error))
+        said = self._exchange_json({"facts": facts} if error is None else _report(error))
         again = all(one.get("again", "error" not in one) for one in said)
         errors = [
             (rank, one["error"])
@@ -216,7 +216,7 @@ class Communicator:
             if others := [rank for rank, one in enumerate(everyone) if one.get(name) != here]:
                 raise disagreement(name, others, everyone[others[0]].get(name), here)
 
-    def _said(self, own):
+    def _exchange_json(self, own):
         """Return the JSON values of all ranks, in their order; remember a rank that has left."""
         own = json.dumps(own).encode("utf-8", "replace")
         lengths = np.zeros(self.size)
@@ -249,12 +249,12 @@ class Communicator:
         else:
             self.group.sum(header)
         if header[0] < self.size * LEAVING:
-            self._said({"error": why, "left": True})
+            self._exchange_json({"error": why, "left": True})
 
-    def gathered(self, facts):
+    def gather(self, facts):
         """Compare facts, as ``agree``; return those of all ranks, in their order."""
         self.agree(facts)
-        return self._said(facts)
+        return self._exchange_json(facts)
 
     def run(self, compute):
         """Return ``compute()``; an error that other ranks do not know is reported to them.
@@ -264,7 +264,7 @@ class Communicator:
         try:
             return compute()
         except BaseException as failure:
-            if not reported(failure) and not isinstance(failure, KeyboardInterrupt):
+            if not is_reported(failure) and not isinstance(failure, KeyboardInterrupt):
                 self.agree(None, failure)
             raise
 
@@ -297,7 +297,7 @@ def _report(error):
     if isinstance(error, Stopped):
         return {"stop": error.reasons, "facts": {}}
     again = isinstance(error, NotPositiveDefinite) and not isinstance(error, InvalidSites)
-    return {"error": described(error), "again": again}
+    return {"error": describe(error), "again": again}
 
 
 def disagreement(name, ranks, there=None, here=None):
@@ -328,7 +328,7 @@ def disagreement(name, ranks, there=None, here=None):
     )
 
 
-def described(error):
+def describe(error):
     """Return an error as one line of text."""
     return f"{type(error).__name__}: {error}".rstrip(": ")[:LONGEST]
 

@@ -16,11 +16,11 @@ from ..check.scale import DataScale
 from ..errors import BadEntry
 from ..records import leaves, replaced
 from ..runtime.deferred_checks import on_device
-from ..runtime.devices import home_of
+from ..runtime.devices import device_array
 from ..runtime.edge import run as run_as_public
 from . import same_data
 from .buffers import packing_of
-from .protocol import NUMBERS, Communicator, TrainingGroup, reported
+from .protocol import NUMBERS, Communicator, TrainingGroup, is_reported
 
 NOT_COMPARED = "rng", "draws", "wrt"  # not in the fingerprint: compared elsewhere, or not at all
 
@@ -83,7 +83,7 @@ def present(record):
     return zip(*found, strict=True) if found else ((), (), ())
 
 
-def on_ranks(name, function, model, X, Y, group, num_data, options):
+def call_on_ranks(name, function, model, X, Y, group, num_data, options):
     """Call a bound on all ranks of a group: ``function(model, X, Y, scale, **options)``.
 
     name : name of the public function
@@ -92,9 +92,9 @@ def on_ranks(name, function, model, X, Y, group, num_data, options):
     """
     call = BoundCall.of(name, function, model, num_data, options)
     if isinstance(group, TrainingGroup):
-        return group.call(lambda: call.placed(group, X, Y))
+        return group.call(lambda: call.run_in_training(group, X, Y))
     communicator = Communicator.of(group)  # refuses a group in a training
-    return communicator.run(lambda: call.shared_out(communicator, group, X, Y))
+    return communicator.run(lambda: call.run_on_part(communicator, group, X, Y))
 
 
 class BoundCall(NamedTuple):
@@ -129,7 +129,7 @@ class BoundCall(NamedTuple):
         """The option ``rng``; None for a function that takes none."""
         return self.options.get("rng")
 
-    def placed(self, group, X, Y):
+    def run_in_training(self, group, X, Y):
         """Run the call in a training: X and Y are this rank's part of a batch."""
         fingerprint = group.fingerprint
         if fingerprint is None:
@@ -137,7 +137,7 @@ class BoundCall(NamedTuple):
         scale = RankScale(group.communicator, fingerprint, group.scale, group.partition)
         return self._run(scale, X, Y, self.weights, self.rng, group.locate)
 
-    def shared_out(self, communicator, group, X, Y):
+    def run_on_part(self, communicator, group, X, Y):
         """Run the call on this rank's part of X and Y, or on all of them with rows="own"."""
         # whether the ranks exchange their numbers of rows
         counts = group.rows == "own" and (self.num_data is not None or self.drawing)
@@ -146,7 +146,7 @@ class BoundCall(NamedTuple):
         facts |= {"weights": self.weights is not None, "counts": counts}
         facts |= {"draws": "draws" in self.options, "rng": seed_of(self.rng)}
         if group.rows == "all" and group.size > 1:
-            digests = same_data.of_rows(X, Y, self.weights)
+            digests = same_data.digest_rows(X, Y, self.weights)
             facts |= {NUMBERS + name: digest for name, digest in digests.items()}
         communicator.agree(facts)
         seed = self._seed(communicator)
@@ -182,7 +182,7 @@ class BoundCall(NamedTuple):
         try:
             return run_as_public(self.function, self.model, X, Y, scale, weights=weights, **options)
         except BadEntry as error:
-            if locate is not None and not reported(error):
+            if locate is not None and not is_reported(error):
                 locate(error)
             raise
 
@@ -212,7 +212,7 @@ def facts_of(group, model, X, Y):
     found = {"model": type(model).__name__}
     for name in ("posterior", "likelihood"):
         found[name] = type(getattr(model, name, None)).__name__
-    found["place of the model"] = "the host" if home_of(model) is None else "a device"
+    found["place of the model"] = "the host" if device_array(model) is None else "a device"
     for path, _, value in leaves(model):
         found[f"shape of {path}"] = None if value is None else _shape_of(value)
     for name, value in (("X", X), ("Y", Y)):
@@ -290,7 +290,7 @@ def on_host(array):
 def fingerprint(model):
     """Return a 32-bit fingerprint of a record, without numbers above the diagonals of factors."""
     _, kinds, values = present(model)
-    packing, device_like = packing_of(kinds, values), home_of(model)
+    packing, device_like = packing_of(kinds, values), device_array(model)
     buffer = np.empty(packing.size, like=device_like)
     packing.pack(values, buffer)
     return zlib.crc32(kernels.fold_bits(buffer).tobytes())

@@ -20,16 +20,16 @@ ROWS = 256  # evenly spread, including the first and the last
 WHOLE = 2**26
 
 
-def of_rows(X, Y, weights):
+def digest_rows(X, Y, weights):
     """Return a digest of shape, dtype and 256 rows of each argument, by name.
 
     It takes some microseconds, and reads only these rows. Rows on a device are copied to the host,
     those of all arguments in one copy.
     """
-    return _of_rows(_readable(X, Y, weights))
+    return _digest_each(_readable(X, Y, weights))
 
 
-def of_all(X, Y, weights):
+def digest_all(X, Y, weights):
     """Return ``{name: {"rows": as of_rows, place: digest of all numbers}}``.
 
     The digest of all numbers is only for arrays in memory of at most 64 MiB.
@@ -38,12 +38,12 @@ def of_all(X, Y, weights):
     few hundred numbers are copied
     """
     data, found = _readable(X, Y, weights), {}
-    for name, rows in _of_rows(data).items():
+    for name, rows in _digest_each(data).items():
         array, found[name] = data[name], {"rows": rows}
         at_hand = type(array) is np.ndarray or on_device(array)
         if at_hand and array.nbytes <= WHOLE:
             numbers = np.ascontiguousarray(
-                _counted(name, array, data.get("weights")), np.float64, like=array
+                _zero_ignored(name, array, data.get("weights")), np.float64, like=array
             ).reshape(-1)
             if on_device(array):
                 found[name]["device"] = [int(word) for word in fold_bits(numbers)]
@@ -55,7 +55,7 @@ def of_all(X, Y, weights):
 def differing(everyone):
     """Return ``(name, ranks)`` of the first argument that differs from rank 0, or None.
 
-    everyone : for each rank the digests by ``of_all``
+    everyone : for each rank the digests by ``digest_all``
     """
     first = everyone[0]
     for name in first:
@@ -88,9 +88,9 @@ def _readable(X, Y, weights):
     return found
 
 
-def _of_rows(data):
+def _digest_each(data):
     parts = {name: _some_rows(name, array) for name, array in data.items()}
-    parts = {name: _counted(name, part, parts.get("weights")) for name, part in parts.items()}
+    parts = {name: _zero_ignored(name, part, parts.get("weights")) for name, part in parts.items()}
     return {
         name: _digest(data[name].shape, parts[name].dtype, numbers)
         for name, numbers in _on_host(parts).items()
@@ -102,11 +102,11 @@ def _some_rows(name, array):
         rows = (
             np.arange(min(len(array), ROWS)) * (len(array) - 1) // max(min(len(array), ROWS) - 1, 1)
         )
-        array = array[devices.like(rows, array)]
+        array = array[devices.copy_to(rows, array)]
     return check.as_array(name, array if on_device(array) else np.asanyarray(array))
 
 
-def _counted(name, array, weights):
+def _zero_ignored(name, array, weights):
     """Return X or Y with zeros in place of entries of weight 0.
 
     Arrays whose shapes do not match are returned unchanged; the call refuses them.

@@ -112,7 +112,7 @@ def row_files(paths: Path | Iterable[Path]) -> RowFiles:
     names = [as_path("row_files: `paths`", path) for path in each]
     if not names:
         raise ValueError("row_files: `paths` is empty; give at least one .npy file")
-    parts = [_opened(name) for name in names]
+    parts = [_open(name) for name in names]
     for name, part in zip(names, parts, strict=True):
         for what, value, first in (
             ("dtype", part.dtype, parts[0].dtype),
@@ -126,7 +126,7 @@ def row_files(paths: Path | Iterable[Path]) -> RowFiles:
     return RowFiles(parts)
 
 
-def _opened(name):
+def _open(name):
     try:
         part = np.load(name, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:

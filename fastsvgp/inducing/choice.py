@@ -89,7 +89,7 @@ def kmeans(X, M, rng=None, iterations=10, subset=None, group=None, covariance=No
     """
     if group is not None:
         rows = GATHERED if subset is None else subset
-        return broadcast.from_root(
+        return broadcast.broadcast_choice(
             group,
             lambda X, rng: kmeans(X, M, rng, iterations, subset, None, covariance),
             X,
@@ -127,7 +127,7 @@ def kmeans(X, M, rng=None, iterations=10, subset=None, group=None, covariance=No
             worst = distinct[np.argsort(squared[distinct])][-empty.size :]
             Z[empty[: worst.size]] = X[worst]
     Z = rows[_nearest_rows(X, Z)] if with_codes else Z + centre
-    return divided(devices.like(Z.astype(dtype), device_like))
+    return divided(devices.copy_to(Z.astype(dtype), device_like))
 
 
 @overload
@@ -218,7 +218,7 @@ def greedy_variance(X, M, covariance, rng=None, subset=None):
         kernels.deflate(factor, j, pivot, column, variance)
         variance[pivot] = -np.inf
         chosen.append(pivot)
-    return divided(devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), device_like))
+    return divided(devices.copy_to(X[_top_up(X, chosen, M, rng)].astype(dtype), device_like))
 
 
 def _kmeans_seeds(X, M, rng):

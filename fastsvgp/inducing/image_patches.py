@@ -93,4 +93,4 @@ def patches(X, M, covariance, rng=None):
         of_patches, of_places = variances[:-2].sum(), variances[-2:].sum()
         scale[-2:] = np.sqrt(of_patches / of_places) if of_patches > 0 and of_places > 0 else 1.0
     Z = kmeans(patches * scale, total, rng) / scale
-    return divided(devices.like(Z.astype(dtype), device_like))
+    return divided(devices.copy_to(Z.astype(dtype), device_like))

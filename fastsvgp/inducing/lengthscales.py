@@ -61,7 +61,7 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     (1,)
     """
     if group is not None:
-        return broadcast.from_root(
+        return broadcast.broadcast_choice(
             group, lambda X, rng: median_lengthscales(X, rng, ard, subset), X, rng, subset
         )
     rng, ard = check.generator(rng), check.flag("ard", ard)
@@ -70,7 +70,7 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     second = (first + rng.integers(1, max(len(X), 2), size=first.size)) % len(X)
     if ard:
         medians = [_median(np.abs(column[first] - column[second])) for column in X.T]
-        return devices.like(
+        return devices.copy_to(
             np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], dtype),
             device_like,
         )

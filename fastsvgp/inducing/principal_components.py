@@ -54,7 +54,7 @@ def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) 
     largest = np.take_along_axis(weights, abs(weights).argmax(axis=1)[:, None], axis=1)
     weights = weights * np.sign(largest)
     bias = -kernels.matmul(weights, centre[:, None])[:, 0]
-    return LinearMean(*(devices.like(a.astype(dtype), device_like) for a in (weights, bias)))
+    return LinearMean(*(devices.copy_to(a.astype(dtype), device_like) for a in (weights, bias)))
 
 
 def principal_directions(rows, P):

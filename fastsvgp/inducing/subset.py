@@ -51,7 +51,7 @@ def random_rows(function, X, M, rng, subset):
     subset = check.whole("subset", subset)
     rows = rng.choice(N, size=min(N, max(subset, 10 * M)), replace=False)
     order = np.argsort(rows)  # read in the order of the file, then shuffle
-    part = check.as_array("X", X[devices.like(rows[order], X)])
+    part = check.as_array("X", X[devices.copy_to(rows[order], X)])
     part, device_like = (part.get(), X) if on_device(part) else (part, None)
     shuffled = np.empty(part.shape)
     shuffled[order] = part

@@ -87,7 +87,7 @@ def bound(unravel, num_data=None, **options):
         raise TypeError(
             f"interop.jax: `unravel` must be the second result of fastsvgp.ravel, got {came}"
         )
-    if on_device(unravel.home):
+    if on_device(unravel.device_like):
         raise TypeError(
             "interop.jax: the model of `unravel` is on a device; call"
             " fastsvgp.ravel(fastsvgp.to_host(model))"
@@ -146,7 +146,7 @@ def _differentiable(host):
     @jax.custom_jvp
     def value_of(vector, X, Y):
         dtype = jnp.result_type(vector, X)
-        return _called(host.value(dtype), jax.ShapeDtypeStruct((), dtype), vector, X, Y)
+        return _call_host(host.value(dtype), jax.ShapeDtypeStruct((), dtype), vector, X, Y)
 
     @functools.partial(value_of.defjvp, symbolic_zeros=True)
     def _(primals, tangents):
@@ -164,7 +164,7 @@ def _differentiable(host):
             for a, tangent, need in zip(primals, tangents, (of_vector, of_X, False), strict=True)
             if need
         ]
-        value, *bars = _called(
+        value, *bars = _call_host(
             host.value_and_bars(dtype, of_vector, of_X),
             [jax.ShapeDtypeStruct((), dtype)]
             + [jax.ShapeDtypeStruct(a.shape, a.dtype) for a, _ in moved],
@@ -204,7 +204,7 @@ def _numpy(*arguments):
     return map(np.asarray, arguments)
 
 
-def _called(host, likes, *arguments):
+def _call_host(host, likes, *arguments):
     """Call ``host`` with these arguments; a derivative of the result is refused."""
     call = jax.custom_jvp(
         functools.partial(jax.pure_callback, host, likes, vmap_method="sequential")

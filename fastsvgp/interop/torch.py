@@ -21,9 +21,9 @@ from ..bounds.svgp import SVGP as SVGPModel
 from ..latents.model import MultiGP as MultiGPModel
 from ..optim.flat import Unravel
 from ..records import is_record, leaves, replaced, tree_map
-from ..runtime.devices import home_of
+from ..runtime.devices import device_array
 from .options import refuse_following
-from .torch_tensors import DTYPES, arrays_at, flattened, half_precision, once, refuse_transforms
+from .torch_tensors import DTYPES, arrays_at, flatten, half_precision, once, refuse_transforms
 
 
 class _Process(torch.nn.Module):
@@ -39,7 +39,7 @@ class _Process(torch.nn.Module):
                 f"interop.torch.{kind}: `model` must be a fastsvgp.{kind}, got"
                 f" {type(model).__name__}"
             )
-        if home_of(model) is not None:
+        if device_array(model) is not None:
             raise TypeError(
                 f"interop.torch.{kind}: `model` is on a device; give fastsvgp.to_host(model), and"
                 ' move the module with .to("cuda")'
@@ -83,22 +83,22 @@ class _Process(torch.nn.Module):
         """
         parameters, device = self._tensors()
         with arrays_at(device) as (array, _):
-            return self._record(flattened(parameters, device), array)
+            return self._record(flatten(parameters, device), array)
 
     @model.setter
     def model(self, model):
         self._check_alike(model)
         parameters, device = self._tensors()
         with torch.no_grad(), arrays_at(device) as (array, tensor):
-            home = array(flattened(parameters, device))
-            vector = tensor(self._map(home, self._paths).pack(model))
+            device_like = array(flatten(parameters, device))
+            vector = tensor(self._map(device_like, self._paths).pack(model))
             for parameter, part in zip(
                 parameters, vector.split([p.numel() for p in parameters]), strict=True
             ):
                 parameter.copy_(part.reshape(parameter.shape))
             values = {path: value for path, _, value in leaves(model)}
             for path in self._buffer_paths:
-                attrgetter(path)(self).copy_(tensor(np.array(values[path], like=home)))
+                attrgetter(path)(self).copy_(tensor(np.array(values[path], like=device_like)))
 
     @torch.compiler.disable  # a compiled function could not convert tensors to NumPy arrays
     def forward(self, X, Y, num_data=None, **options):
@@ -362,12 +362,12 @@ class _Bound(torch.autograd.Function):
                 name: array(value) if isinstance(value, torch.Tensor) else value
                 for name, value in options.items()
             }
-            model = gp._record(flattened(parameters, X.device), array)
+            model = gp._record(flatten(parameters, X.device), array)
             if need_X or free:
                 value, grad, *X_bar = elbo_and_grad(
                     model, array(X), array(Y), wrt=paths, inputs=need_X, **options
                 )
-                vector = array(flattened(free, X.device))
+                vector = array(flatten(free, X.device))
                 pulled = tensor(gp._map(vector, paths).pullback(vector, grad))
                 parts = iter(pulled.split([one.numel() for one in free]))
                 bars = [next(parts).reshape(one.shape).to(one.dtype) if need else None

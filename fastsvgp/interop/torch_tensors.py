@@ -29,7 +29,7 @@ def arrays_at(device):
         yield (lambda tensor: cupy.from_dlpack(tensor.detach())), torch.from_dlpack
 
 
-def flattened(parameters, device):
+def flatten(parameters, device):
     """Return the parameters as one float64 vector, for an ``Unravel``."""
     parts = [parameter.detach().reshape(-1).to(torch.float64) for parameter in parameters]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=device)

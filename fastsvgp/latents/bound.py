@@ -35,7 +35,7 @@ class OfMultiGP(ModelKind):
         layers, each = layers_of(model), []
         for layer in layers:
             own = {n: v for n, v in options.items() if n in layer.posterior.random_quantities}
-            each.append(check.drawn(own, layer, dtype, rng))
+            each.append(check.draw(own, layer, dtype, rng))
         for name in options:
             if not any(name in of_layer for of_layer in each):
                 check.random_names((name,), layers[0].posterior)

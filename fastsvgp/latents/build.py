@@ -172,7 +172,7 @@ def _columns(Y, X, weights):
     if weights is None:
         check.finite("Y", Y)
     else:
-        weights = weighing.shaped(weights, Y)
+        weights = weighing.shape_weights(weights, Y)
         weighing.check_values(weights)
         weights = _host(weights)
     Y = _host(Y).astype(np.float64).reshape(len(X), -1)
@@ -241,4 +241,4 @@ def _like(values, X, dtype):
         return None
     if isinstance(values, tuple):
         return tuple(_like(value, X, dtype) for value in values)
-    return devices.like(np.asarray(values, dtype), X)[()]
+    return devices.copy_to(np.asarray(values, dtype), X)[()]

@@ -153,7 +153,7 @@ def _some_rows(X, rng):
     """Return random rows of X, checked."""
     N = len(X)
     rows = np.sort(rng.choice(N, min(N, ROWS), replace=False))
-    rows = check.inputs("X", X[devices.like(rows, X)])
+    rows = check.inputs("X", X[devices.copy_to(rows, X)])
     return rows.astype(check.common_dtype(rows), copy=False)
 
 
@@ -167,7 +167,7 @@ def _mean(X, P, rng):
         return IdentityMean()
     if P < D:
         return pca_mean(X, P, rng)
-    return LinearMean(*(devices.like(a.astype(X.dtype), X) for a in (np.eye(P, D), np.zeros(P))))
+    return LinearMean(*(devices.copy_to(a.astype(X.dtype), X) for a in (np.eye(P, D), np.zeros(P))))
 
 
 def _push(mean, X):

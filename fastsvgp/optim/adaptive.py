@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..errors import names_options
-from ..qsgp.bases.samples import SparseRows, within
+from ..qsgp.bases.samples import SparseRows, all_below
 from ..records import leaves, record, replaced, static
 from ..records.typed import Names, Record, RecordT
 from ..runtime import deferred_checks
@@ -89,16 +89,16 @@ class AdaGrad(Fixing):
                 raise TypeError(
                     f"adagrad has no steps for field {path!r}, between 0 and 1: name it in `fixed`"
                 )
-            home, fresh = _home(array), state.count == 0 or np.ndim(array) == 0
+            device_like, fresh = _device_like(array), state.count == 0 or np.ndim(array) == 0
             whole = (
-                np.array(array, _dtype(array), order="C", like=home)
+                np.array(array, _dtype(array), order="C", like=device_like)
                 if fresh
-                else np.ascontiguousarray(array, like=home)
+                else np.ascontiguousarray(array, like=device_like)
             )
             total = (
-                np.array(sums[path], like=home)
+                np.array(sums[path], like=device_like)
                 if whole.ndim == 0
-                else np.ascontiguousarray(sums[path], like=home)
+                else np.ascontiguousarray(sums[path], like=device_like)
             )
             if bar.size:
                 lines, sums_of_lines = (a.reshape(-1, bar.shape[1]) for a in (whole, total))
@@ -160,14 +160,14 @@ def _dtype(value):
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
 
-def _home(value):
+def _device_like(value):
     """Return a leaf that is on a device, or None."""
     return value if deferred_checks.on_device(value) else None
 
 
 def _zeros(value):
     """Return zeros like a leaf."""
-    return np.zeros(np.shape(value), _dtype(value), like=_home(value))
+    return np.zeros(np.shape(value), _dtype(value), like=_device_like(value))
 
 
 @public_call()
@@ -188,7 +188,7 @@ def _moves(found, bars, count):
         rows, bar = (bar.rows, bar.values) if isinstance(bar, SparseRows) else (None, bar)
         if not _all_finite(bar):
             what = f"the gradient has NaN or infinity in {path!r} at step {count + 1}"
-            raise check.diverged(what, step=count + 1)
+            raise check.diverged_error(what, step=count + 1)
         moves.append((path, kind, array, *_lines(path, array, rows, bar)))
     if checks := deferred_checks.pending():
         checks.read(0.0)
@@ -197,7 +197,7 @@ def _moves(found, bars, count):
 
 def _all_finite(bar):
     if deferred_checks.on_device(bar):
-        return deferred_checks.within(bar)
+        return deferred_checks.all_within(bar)
     return bool(np.isfinite(np.sum(bar))) or bool(np.isfinite(bar).all())
 
 
@@ -205,14 +205,14 @@ def _lines(path, array, rows, bar):
     """Return ``(rows, bar (r, k))``, checked: lines of an array (..., k), and their gradient."""
     shape, dtype = np.shape(array), _dtype(array)
     if rows is not None:
-        if len(rows) and not within(rows, shape[0]):
+        if len(rows) and not all_below(rows, shape[0]):
             named = f"rows {int(rows.min())} to {int(rows.max())}"
             raise IndexError(
                 f"the gradient in {path!r} names {named}, but there are {shape[0]}, from 0"
             )
         shape = (len(rows), *shape[1:])
     one_device((path, array), (f"gradient of {path}", bar))
-    bar = np.ascontiguousarray(np.broadcast_to(bar, shape), dtype, like=_home(bar))
+    bar = np.ascontiguousarray(np.broadcast_to(bar, shape), dtype, like=_device_like(bar))
     columns = shape[-1] if len(shape) > 1 else 1
     bar = bar.reshape(math.prod(shape) // max(1, columns), columns)
     return np.arange(len(bar), like=bar) if rows is None else rows, bar

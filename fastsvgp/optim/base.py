@@ -24,7 +24,7 @@ from .. import check, names
 from ..records import is_record, leaf, matches, record, static
 from ..records.typed import Names, Record, RecordT, Vector
 from .flat import as_names, check_paths, free_paths
-from .layout import Layout, structure_of
+from .layout import VectorLayout, structure_of
 from .schedules import Schedule
 
 OFFERED = ("init", "step", "paths", "moving", "fixing", "fixed", "step_size_at")
@@ -159,7 +159,7 @@ class Optimiser(Fixing):
         """
         layout, _ = self._layout(model)
         check_paths("step_sizes", [name for name, _ in self.step_sizes], layout.paths)
-        moments = [np.zeros(layout.size, like=layout.home) for _ in range(self.moments)]
+        moments = [np.zeros(layout.size, like=layout.device_like) for _ in range(self.moments)]
         return OptimiserState(  # type: ignore[misc]
             *moments,  # type: ignore[arg-type]
             schedules=tuple(s.init() for s in self._schedules()),
@@ -204,7 +204,7 @@ class Optimiser(Fixing):
         model, *new = self._ascent(
             layout, segments, model, grad, moments, self.sizes(state), state.count + 1
         )
-        return model, self.observed(state, value, *new)
+        return model, self.observe(state, value, *new)
 
     def ascent(self, model, grad, state, sizes, count, out=None):
         """Return ``(model, *moments)`` after the ``count``-th step, with these step ``sizes``.
@@ -225,9 +225,12 @@ class Optimiser(Fixing):
             ]
             names = ", ".join(map(repr, wrong))
             what = f"the gradient has NaN or infinity in {names} at step {count}"
-            raise check.diverged(what, model, count)
-        target, *new = out or (None, *(np.empty(layout.size, like=layout.home) for _ in moments))
-        new.insert(0, np.empty(layout.size, like=layout.home))
+            raise check.diverged_error(what, model, count)
+        target, *new = out or (
+            None,
+            *(np.empty(layout.size, like=layout.device_like) for _ in moments),
+        )
+        new.insert(0, np.empty(layout.size, like=layout.device_like))
         for at, which in segments:
             self.update(
                 vector[at],
@@ -251,7 +254,7 @@ class Optimiser(Fixing):
             for s, now in zip(self._schedules(), state.schedules, strict=True)
         ]
 
-    def observed(self, state, value, *moments):
+    def observe(self, state, value, *moments):
         """Return the state after a step that led to these moments."""
         schedules = zip(self._schedules(), state.schedules, strict=True)
         return OptimiserState(
@@ -271,7 +274,7 @@ class Optimiser(Fixing):
         """Return ``(Layout, segments)`` of the free leaves of a model."""
 
         def find():
-            layout = Layout(model, free_paths(model, self.fixed), transform=self.transform)
+            layout = VectorLayout(model, free_paths(model, self.fixed), transform=self.transform)
             return layout, self._segments(layout)
 
         return self._once_for(structure_of(model), find)

@@ -20,7 +20,7 @@ class ByFieldState:
 
 
 @dataclass(frozen=True)
-class Part:
+class FieldPart:
     """Optimiser for the leaves below ``names``, idle for the first ``after`` steps.
 
     A part without names has all remaining leaves.
@@ -35,7 +35,7 @@ class Part:
 class ByField(OncePerStructure):
     """Optimiser that ``by_field`` makes; ``fit`` uses it like any other (see ``base``)."""
 
-    parts: tuple[Part, ...]  # the last one has no names
+    parts: tuple[FieldPart, ...]  # the last one has no names
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -55,12 +55,14 @@ class ByField(OncePerStructure):
 
     def paths(self, model: Record) -> tuple[str, ...]:
         """Return the leaves that steps move, now or later."""
-        return _in_order(model, (part.optimiser.paths(model) for part in self._restricted(model)))
+        return _order_paths(
+            model, (part.optimiser.paths(model) for part in self._restrict_parts(model))
+        )
 
     def moving(self, model: Record, state: ByFieldState) -> tuple[str, ...]:
         """Return the leaves that the next step moves."""
-        parts = zip(self._restricted(model), state.parts, strict=True)
-        return _in_order(
+        parts = zip(self._restrict_parts(model), state.parts, strict=True)
+        return _order_paths(
             model,
             (part.optimiser.moving(model, now) for part, now in parts if state.count >= part.after),
         )
@@ -79,7 +81,7 @@ class ByField(OncePerStructure):
                     f"by_field: field {path!r} has two optimisers, under the names"
                     f" {' and '.join(claims)}"
                 )
-        parts = tuple(initial_state(part.optimiser, model) for part in self._restricted(model))
+        parts = tuple(initial_state(part.optimiser, model) for part in self._restrict_parts(model))
         return ByFieldState(parts=parts, count=0)
 
     def step(
@@ -91,7 +93,7 @@ class ByField(OncePerStructure):
         not move yet may be None.
         """
         states = []
-        for part, now in zip(self._restricted(model), state.parts, strict=True):
+        for part, now in zip(self._restrict_parts(model), state.parts, strict=True):
             if state.count >= part.after and part.optimiser.paths(model):
                 model, now = part.optimiser.step(model, grad, now, value)
             states.append(now)
@@ -101,12 +103,12 @@ class ByField(OncePerStructure):
         """Return the step size of the fields without their own optimiser."""
         return self.parts[-1].optimiser.step_size_at(state.parts[-1])
 
-    def _restricted(self, model):
+    def _restrict_parts(self, model):
         """Return the parts, each with all other leaves fixed; cached per set of leaves."""
         leaves = free_paths(model)
-        return self._once_for(leaves, lambda: self._restricted_to(leaves))
+        return self._once_for(leaves, lambda: self._restrict_parts_to(leaves))
 
-    def _restricted_to(self, leaves):
+    def _restrict_parts_to(self, leaves):
         *own, rest = self.parts
         named = tuple(name for part in own for name in part.names)
         check_paths("fields", named, leaves)
@@ -117,7 +119,7 @@ class ByField(OncePerStructure):
         return *parts, replace(rest, optimiser=rest.optimiser.fixing(named))
 
 
-def _in_order(model, groups):
+def _order_paths(model, groups):
     """Return the paths of several groups, each once, in the order of the model's leaves."""
     found = {path for group in groups for path in group}
     return tuple(path for path in free_paths(model) if path in found)
@@ -167,5 +169,7 @@ def by_field(
         *((f"fields[{name!r}]", own) for name, own in fields.items()),
     ):
         check_offered(f"by_field: `{name}`", optimiser)
-    own = (Part((name,), optimiser, int(after.get(name, 0))) for name, optimiser in fields.items())
-    return ByField((*own, Part((), rest)))
+    own = (
+        FieldPart((name,), optimiser, int(after.get(name, 0))) for name, optimiser in fields.items()
+    )
+    return ByField((*own, FieldPart((), rest)))

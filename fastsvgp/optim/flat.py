@@ -10,7 +10,7 @@ from ..errors import names_options, suggested_fields
 from ..records import transforms
 from ..records.typed import ArrayLike, Names, RecordT, Vector
 from ..runtime.deferred_checks import on_device
-from .layout import HOST, Layout
+from .layout import HOST, VectorLayout
 
 
 @names_options
@@ -133,9 +133,11 @@ class Unravel(Generic[RecordT]):
         unconstrained = check.flag("unconstrained", unconstrained)
         transforms.named(transform)
         self._model = model
-        self._layout = layout = Layout(model, free_paths(model, fixed), unconstrained, transform)
+        self._layout = layout = VectorLayout(
+            model, free_paths(model, fixed), unconstrained, transform
+        )
         self.paths, self.slices, self.size = layout.paths, layout.slices, layout.size
-        self.home = layout.home
+        self.device_like = layout.device_like
 
     def __repr__(self):
         return (
@@ -148,7 +150,7 @@ class Unravel(Generic[RecordT]):
 
         Fixed fields come from the original, or from the model ``like``.
         """
-        return self._layout.unpack(self._checked(vector), self._model if like is None else like)
+        return self._layout.unpack(self._check(vector), self._model if like is None else like)
 
     def pack(self, model: RecordT) -> Vector:
         """Return the vector of a model of the same shapes. O(n).
@@ -172,13 +174,13 @@ class Unravel(Generic[RecordT]):
                 f"pullback: `grad` must be a {type(self._model).__name__}, the gradient that"
                 f" elbo_and_grad returns, got {type(grad).__name__}"
             )
-        return self._layout.pullback(self._checked(vector), grad)
+        return self._layout.pullback(self._check(vector), grad)
 
-    def _checked(self, vector) -> np.ndarray:
+    def _check(self, vector) -> np.ndarray:
         vector = np.ascontiguousarray(
             vector, dtype=np.float64, like=vector if on_device(vector) else HOST
         )
-        if on_device(vector) is not on_device(self.home):
+        if on_device(vector) is not on_device(self.device_like):
             raise TypeError(
                 "the vector and the model of this Unravel must be on one device: both on the GPU,"
                 " or both on the CPU"

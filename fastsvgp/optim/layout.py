@@ -15,7 +15,7 @@ _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 class Structure(NamedTuple):
-    """Key of a ``Layout`` besides its settings: models of equal structure share one."""
+    """Key of a ``VectorLayout`` besides its settings: models of equal structure share one."""
 
     paths: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -25,10 +25,10 @@ class Structure(NamedTuple):
 def structure_of(model):
     """Return the ``Structure`` of a model: per leaf the shape, dtype and device, or the type."""
     paths, kinds, values = flat(model)
-    return Structure(paths, kinds, tuple(map(_described, values)))
+    return Structure(paths, kinds, tuple(map(_describe, values)))
 
 
-def _described(value):
+def _describe(value):
     kind = type(value)
     if kind is np.ndarray:
         return value.shape, value.dtype
@@ -39,7 +39,7 @@ def _described(value):
     return object()  # equal to nothing: the entries of a list, for example, decide
 
 
-class Layout:
+class VectorLayout:
     """Position of each free leaf of a model in the vector of ``ravel``, and the maps both ways.
 
     A layout holds no numbers of the model that it was made from.
@@ -59,7 +59,7 @@ class Layout:
         self._leaves = tuple(_leaf(path, kind, value) for _, path, kind, value in found)
         self._numbers = tuple(i for i, *_ in found)  # of the free leaves among all leaves
         there = next((value for *_, value in found if on_device(value)), None)
-        self.home = HOST if there is None else np.empty(0, like=there)
+        self.device_like = HOST if there is None else np.empty(0, like=there)
         self.slices, self.size = {}, 0
         for leaf in self._leaves:
             self.slices[leaf.path] = leaf.at = slice(self.size, self.size + leaf.size)
@@ -72,14 +72,14 @@ class Layout:
     def _find_positive(self, unconstrained):
         """Find the entries that the transform maps, and their limits in their dtypes."""
         leaves = [leaf for leaf in self._leaves if unconstrained and leaf.has_positive]
-        found = [leaf.at.start + leaf.positive(self.home) for leaf in leaves]
+        found = [leaf.at.start + leaf.positive(self.device_like) for leaf in leaves]
         self._positive = np.concatenate(found) if found else None
         limits = []
         for leaf, entries in zip(leaves, found, strict=True):
             info = np.finfo(leaf.dtype)
             limits.append(
                 [
-                    kernels.full(entries.size, limit, self.home, np.float64)
+                    kernels.full(entries.size, limit, self.device_like, np.float64)
                     for limit in (info.tiny, info.max)
                 ]
             )
@@ -90,7 +90,7 @@ class Layout:
         vector = self._flatten(model)
         if self._positive is not None:
             # no check on a device, which would synchronise: NaN reaches the next bound
-            if self.home is not HOST:
+            if self.device_like is not HOST:
                 kernels.from_positive(vector, self._positive, self._transform)
             else:
                 positive = vector[self._positive]
@@ -99,7 +99,7 @@ class Layout:
                 vector[self._positive] = self._transform.inverse(positive)
         for leaf in self._odds:
             share = vector[leaf.at]
-            if self.home is HOST and not ((share > 0) & (share < 1)).all():
+            if self.device_like is HOST and not ((share > 0) & (share < 1)).all():
                 raise ValueError(f"field {leaf.path!r} must lie between 0 and 1, got {share}")
             vector[leaf.at] = transforms.logit.inverse(share)
         return vector
@@ -112,7 +112,7 @@ class Layout:
         if self._positive is not None or self._odds:
             vector = vector.copy()
         if self._positive is not None:
-            if self.home is not HOST:
+            if self.device_like is not HOST:
                 kernels.to_positive(vector, self._positive, self._transform, *self._limits)
             else:
                 positive = self._transform.forward(vector[self._positive])
@@ -124,10 +124,10 @@ class Layout:
             least = np.finfo(leaf.dtype).eps
             share = transforms.logit.forward(vector[leaf.at])
             vector[leaf.at] = np.minimum(np.maximum(share, least), 1 - least)
-        if self.home is HOST:
+        if self.device_like is HOST:
             found = [leaf.unflatten(vector[leaf.at]) for leaf in self._leaves]
         else:
-            found = self._unpacked(vector, out)
+            found = self._unpack_on_device(vector, out)
         if out is not None:
             return out
         names, _, values = flat(like)
@@ -146,9 +146,9 @@ class Layout:
         for leaf in self._symmetric:  # an entry off the diagonal stands for two
             part = vector_bar[leaf.at]
             part *= 2
-            part[leaf.diagonal(self.home)] *= 0.5
+            part[leaf.diagonal(self.device_like)] *= 0.5
         if self._positive is not None:
-            if self.home is not HOST:
+            if self.device_like is not HOST:
                 kernels.to_positive_vjp(vector_bar, vector, self._positive, self._transform)
             else:
                 vector_bar[self._positive] *= self._transform.derivative(vector[self._positive])
@@ -157,16 +157,16 @@ class Layout:
         return vector_bar
 
     def _flatten(self, tree):
-        values, vector = self._values(tree), np.empty(self.size, like=self.home)
+        values, vector = self._values(tree), np.empty(self.size, like=self.device_like)
         for leaf, value in zip(self._leaves, values, strict=True):
             # fast path for the two most frequent types; `check` handles the others
             kind = type(value)
             shape = value.shape if kind is np.ndarray or kind is np.float64 else None
             if shape != leaf.shape:
                 leaf.check(value)
-            if self.home is HOST:
+            if self.device_like is HOST:
                 leaf.flatten(value, vector[leaf.at])
-        if self.home is not HOST:
+        if self.device_like is not HOST:
             kernels.pack_fields(self._fields(values), self._triangles, vector)
         return vector
 
@@ -178,14 +178,16 @@ class Layout:
         named = dict(zip(paths, values, strict=True))
         return [named.get(path) for path in self.paths]
 
-    def _unpacked(self, vector, out):
+    def _unpack_on_device(self, vector, out):
         """Return the free leaves at a vector on a device: new ones, or those of ``out``."""
         if out is None:
-            found = [np.empty(leaf.shape, leaf.dtype, like=self.home) for leaf in self._leaves]
+            found = [
+                np.empty(leaf.shape, leaf.dtype, like=self.device_like) for leaf in self._leaves
+            ]
         else:
             found = self._values(out)
         kernels.unpack_fields(vector, self._fields(found), self._triangles)
-        return [leaf.finished(value) for leaf, value in zip(self._leaves, found, strict=True)]
+        return [leaf.finish(value) for leaf, value in zip(self._leaves, found, strict=True)]
 
     def _fields(self, values):
         return [
@@ -197,7 +199,7 @@ class Layout:
     def _complain(self, vector):
         for leaf in self._leaves:
             if leaf.has_positive:
-                values = vector[leaf.at][leaf.positive(self.home)]
+                values = vector[leaf.at][leaf.positive(self.device_like)]
                 wrong = values[~(values > 0)]
                 if wrong.size:
                     what = "it" if leaf.kind == "positive" else "its diagonal"
@@ -230,9 +232,9 @@ class _Leaf:
         self.dtype = array.dtype if array.dtype in _FLOATS else _FLOATS[0]
         self.size, self.has_positive = array.size, kind == "positive"
 
-    def positive(self, home):
-        """Return an index of the positive entries of the flat part, on the device of ``home``."""
-        return np.arange(self.size, like=home)
+    def positive(self, device_like):
+        """Return an index of the positive entries of the flat part, on the device."""
+        return np.arange(self.size, like=device_like)
 
     def check(self, value):
         """Reject a value that does not fit this leaf."""
@@ -256,7 +258,7 @@ class _Leaf:
         """Return the arrays that are packed one after another, views of ``value``."""
         return (value,)
 
-    def finished(self, value):
+    def finish(self, value):
         """Return the value of the leaf, when its fields are filled."""
         return value
 
@@ -286,17 +288,17 @@ class _Triangle(_Leaf):
         self.packed = *self.shape[:-2], rows * (rows + 1) // 2
         self.size, self.has_positive = math.prod(self.packed), kind == "tril"
 
-    def diagonal(self, home):
+    def diagonal(self, device_like):
         """Return the positions of the diagonals in the flat part."""
-        starts = np.arange(0, self.size, self.packed[-1], like=home)[:, None]
-        return (starts + _diagonal(self.shape[-1], home)).ravel()
+        starts = np.arange(0, self.size, self.packed[-1], like=device_like)[:, None]
+        return (starts + _diagonal(self.shape[-1], device_like)).ravel()
 
     positive = diagonal
 
     def fields(self, value):
         return (_as_array(value),)
 
-    def finished(self, value):
+    def finish(self, value):
         return kernels.symmetrise(value) if self.kind == "symmetric" else value
 
     def flatten(self, value, part):
@@ -304,7 +306,7 @@ class _Triangle(_Leaf):
 
     def unflatten(self, part):
         square = kernels.unpack_tril(part.reshape(self.packed), self.shape[-1], self.dtype)
-        return self.finished(square)
+        return self.finish(square)
 
 
 class _Columns(_Leaf):
@@ -320,8 +322,8 @@ class _Columns(_Leaf):
         self.packed, self.has_positive = k * (k + 1) // 2, True
         self.size = self.packed + (m - k) * k
 
-    def positive(self, home):
-        return _diagonal(self.shape[1], home)
+    def positive(self, device_like):
+        return _diagonal(self.shape[1], device_like)
 
     def fields(self, value):
         value, k = _as_array(value), self.shape[1]
@@ -345,7 +347,7 @@ def _as_array(value):
     return value if type(value) is np.ndarray or on_device(value) else np.asarray(value)
 
 
-def _diagonal(rows, home):
+def _diagonal(rows, device_like):
     """Return the positions of the diagonal in a packed triangle."""
-    row = np.arange(rows, like=home)
+    row = np.arange(rows, like=device_like)
     return row * (row + 3) // 2

@@ -100,16 +100,16 @@ class _Timed(Schedule):
                 'a schedule of steps="all" belongs to `fit`, which knows their number; give a'
                 " number here"
             )
-        return self._at(count / (self.steps - 1)) if count < self.steps - 1 else self.end
+        return self._value_at(count / (self.steps - 1)) if count < self.steps - 1 else self.end
 
 
 class _LogLinear(_Timed):
-    def _at(self, done):
+    def _value_at(self, done):
         return self.start * (self.end / self.start) ** done
 
 
 class _Cosine(_Timed):
-    def _at(self, done):
+    def _value_at(self, done):
         return self.end + (self.start - self.end) * 0.5 * (1 + math.cos(math.pi * done))
 
 
@@ -283,9 +283,9 @@ def exponential(start: float, rate: float, steps: int = 1, smallest: float = 0.0
     """
     return _Exponential(
         _positive("exponential", "start", start),
-        _within("exponential", "rate", rate, 0, 1),
+        _check_within("exponential", "rate", rate, 0, 1),
         check.whole("steps", steps),
-        _within("exponential", "smallest", smallest, 0, start),
+        _check_within("exponential", "smallest", smallest, 0, start),
     )
 
 
@@ -333,11 +333,11 @@ def plateau(
     """
     return _Plateau(
         _positive("plateau", "start", start),
-        _within("plateau", "factor", factor, 0, 1),
+        _check_within("plateau", "factor", factor, 0, 1),
         check.whole("patience", patience),
         fraction("plateau", "smoothing", smoothing),
-        _within("plateau", "tolerance", tolerance, 0, math.inf),
-        _within("plateau", "smallest", smallest, 0, start),
+        _check_within("plateau", "tolerance", tolerance, 0, math.inf),
+        _check_within("plateau", "smallest", smallest, 0, start),
     )
 
 
@@ -393,7 +393,7 @@ def _positive(function, name, value):
     return value
 
 
-def _within(function, name, value, low, high):
+def _check_within(function, name, value, low, high):
     value = check.scalar(name, value)
     if not low <= value <= high:
         raise ValueError(f"{function}: `{name}` must lie between {low} and {high}, got {value}")

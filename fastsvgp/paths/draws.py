@@ -18,7 +18,7 @@ from ..covariances.features.points import runs
 from ..posteriors import DecoupledWeights, Whitened
 from ..posteriors.base import PriorFactor, solve_vectors
 from ..records.inducing_sets import naming_repeated, sets_of, stacked
-from ..runtime.devices import home_of, like
+from ..runtime.devices import copy_to, device_array
 from ..sites.vgp import DataSites
 from .layer_paths import KernelTerm, LayerPaths
 
@@ -57,13 +57,13 @@ class Draws:
 
     def begin(self, model, dtype):
         """Draw numbers of this dtype from now on, on the device of the model; return ``self``."""
-        self._dtype, self._home = dtype, home_of(model)
+        self._dtype, self._device_like = dtype, device_array(model)
         self.jitter = check.jitter_amount(self.jitter, dtype)
         return self
 
     def normal(self, *shape):
         """Draw standard normal numbers."""
-        return like(self._rng.standard_normal(shape).astype(self._dtype), self._home)
+        return copy_to(self._rng.standard_normal(shape).astype(self._dtype), self._device_like)
 
     def seeds(self):
         """Draw the seed of all frequencies, or that of each function (S,)."""

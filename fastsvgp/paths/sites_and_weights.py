@@ -10,7 +10,7 @@ from .. import check, kernels, models
 from ..bounds.layer_pass import LayerParts
 from ..bounds.svgp import SVGP
 from ..qsgp.bases import InducingBasis, RandomFourier
-from ..qsgp.model import QSGP, checked_parts
+from ..qsgp.model import QSGP, check_parts
 from ..sites.site_svgp import SiteSVGP, check_site_model, tie_sites
 from ..sites.vgp import VGP, DataSites
 from .draws import Draws, draw_layer
@@ -83,7 +83,7 @@ def paths_of_weights(model, num_paths=1, *, num_features=None, frequencies=None,
                 " has its functions: leave it out"
             )
     draws = Draws(num_paths, 2, "own", rng, None)
-    checked_parts(model)
+    check_parts(model)
     model, dtype = check.parameters(model)
     basis, q, k = model.basis, model.posterior, model.basis.covariance
     basis.check_settings()

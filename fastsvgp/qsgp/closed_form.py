@@ -21,8 +21,8 @@ from ..records import replace
 from ..records.typed import ArrayLike, RecordT
 from ..runtime import deferred_checks, tuning
 from ..runtime.edge import public_call
-from .bases.base import Weights
-from .model import QSGP, checked_data, checked_inputs
+from .bases.base import BasisWeights
+from .model import QSGP, check_data, check_inputs
 
 
 class WeightsInfo(NamedTuple):
@@ -60,7 +60,7 @@ class WeightsInfo(NamedTuple):
     discarded: int | None = None
 
 
-def by_conjugate_gradients(
+def solve_by_conjugate_gradients(
     model: RecordT,
     X: ArrayLike,
     Y: ArrayLike,
@@ -75,18 +75,18 @@ def by_conjugate_gradients(
     4 m N flops per iteration and twice the features, in O(m) memory; for an ``InducingBasis`` m^2
     covariances more. Ctrl-C between two iterations stops as the tolerance does.
     """
-    given, X, Y, dtype = checked_data(model, X, Y)
+    given, X, Y, dtype = check_data(model, X, Y)
     noise = noise_of("optimal_weights", given)
     basis, jitter = given.basis, check.jitter_amount(jitter, dtype)
 
     def times(p):
         return (
-            _transposed(basis, X, _product(basis, X, p)) / noise
+            _multiply_transposed(basis, X, _product(basis, X, p)) / noise
             + basis.precision_times(p[None], jitter)[0]
         )
 
     mean = given.posterior.mean.astype(np.float64)
-    right = _transposed(basis, X, Y) / noise
+    right = _multiply_transposed(basis, X, Y) / noise
     residual = right - (times(mean.astype(dtype)) if mean.any() else 0)
     direction, squared = residual.copy(), _sum(residual * residual)
     # if all targets are zero: relative to the start of the iteration
@@ -102,11 +102,11 @@ def by_conjugate_gradients(
             direction = residual + squared / before * direction
             taken += 1
             info = WeightsInfo(taken, (squared / first) ** 0.5, gains)
-            if callback is not None and callback(with_mean(given, mean), info):
+            if callback is not None and callback(replace_mean(given, mean), info):
                 break
     except KeyboardInterrupt:
         pass
-    found = with_mean(given, mean)
+    found = replace_mean(given, mean)
     check.result(float(np.abs(mean).sum()), found)
     info = WeightsInfo(taken, (squared / first) ** 0.5 if first else 0.0, gains)
     return optimal_diagonal(found, X, jitter=jitter), info
@@ -145,7 +145,7 @@ def optimal_diagonal(
     True
     """
     deferred_checks.defer(X)
-    given, X, dtype = checked_inputs(model, X, "X")
+    given, X, dtype = check_inputs(model, X, "X")
     scale = check.data_scale(num_data, len(X))
     return diagonal_from(given, (X[run] for run in _runs(X)), scale, jitter)
 
@@ -160,7 +160,7 @@ def diagonal_from(model, chunks, scale, jitter):
     squares, nothing = np.zeros(m, like=q.mean), np.zeros((1, m), q.mean.dtype, like=q.mean)
     for rows in chunks:
         none = np.zeros((1, len(rows)), rows.dtype, like=rows)
-        weights = Weights(nothing, nothing[0])
+        weights = BasisWeights(nothing, nothing[0])
         squares += model.basis.products_vjp(rows, weights, none, none[0] + 1, ())[1]
     own = model.basis.precision_diagonal(check.jitter_amount(jitter, q.mean.dtype))
     diagonal = (own + scale * squares / noise)[k:] ** -0.5
@@ -186,12 +186,12 @@ def _runs(X):
 
 def _product(basis, X, w):
     """Return phi w (N,)."""
-    return np.concatenate([basis.products(X[run], Weights(w[None]))[0][0] for run in _runs(X)])
+    return np.concatenate([basis.products(X[run], BasisWeights(w[None]))[0][0] for run in _runs(X)])
 
 
-def _transposed(basis, X, u):
+def _multiply_transposed(basis, X, u):
     """Return phi' u (m,), in float64."""
-    total, nothing = 0.0, Weights(np.zeros((1, basis.num_functions()), X.dtype, like=X))
+    total, nothing = 0.0, BasisWeights(np.zeros((1, basis.num_functions()), X.dtype, like=X))
     for rows in _runs(X):
         bar = basis.products_vjp(X[rows], nothing, u[None, rows], None, ())[0]
         total = total + bar[0].astype(np.float64)
@@ -202,7 +202,7 @@ def _sum(values):
     return float(values.sum(dtype=np.float64))
 
 
-def with_mean(model, mean):
+def replace_mean(model, mean):
     """Return the model with this mean, in its dtype."""
     q = model.posterior
     return replace(model, posterior=replace(q, mean=mean.astype(q.mean.dtype)))

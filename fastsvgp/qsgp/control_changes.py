@@ -9,10 +9,10 @@ from ..records.typed import Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
-from .bases.base import Weights
+from .bases.base import BasisWeights
 from .bases.samples import SparseRows
 from .control_variates import Control, check_kind
-from .model import QSGP, checked_parts, lightly_checked
+from .model import QSGP, check_parts, lightly_checked
 from .posterior import ChevronWeights
 
 ControlT = TypeVar("ControlT", bound=Control)
@@ -56,14 +56,14 @@ def update_control_variate(model: Record, control: ControlT, change: Record) -> 
     (2, 10)
     """
     check_kind(control)
-    checked_parts(model)
+    check_parts(model)
     given: Any = model
     with deferred_checks.deferred(given.posterior.mean):
         model, dtype = lightly_checked(model)
         model.posterior.check_size(model.basis.num_functions())
-        checked = control.checked(model, dtype)
+        checked = control.check_against(model, dtype)
     basis, k = checked.basis, model.posterior.columns.shape[1]
-    parts = _changed(change, k)
+    parts = _check_change(change, k)
     if not parts:
         return control
     one_device(
@@ -71,7 +71,9 @@ def update_control_variate(model: Record, control: ControlT, change: Record) -> 
         *((f"change.{name}.rows", part.rows) for name, part in parts.items()),
     )
     if deferred_checks.on_device(checked.values):
-        return replace(checked, values=checked.values + _moved(parts, basis, checked.points, k))
+        return replace(
+            checked, values=checked.values + _compute_change(parts, basis, checked.points, k)
+        )
     units = _units([part.rows for part in parts.values()], basis.width)
     functions = basis.functions(units)
     if functions[0] < 0 or functions[-1] >= basis.num_functions():
@@ -86,11 +88,11 @@ def update_control_variate(model: Record, control: ControlT, change: Record) -> 
         W[1:, np.searchsorted(functions, rows)] = np.where(
             rows[:, None] >= np.arange(k), parts["columns"].values, 0
         ).T
-    moved, _ = basis.products(checked.points, Weights(W, units=units))
+    moved, _ = basis.products(checked.points, BasisWeights(W, units=units))
     return replace(checked, values=checked.values + moved)
 
 
-def _changed(change, k):
+def _check_change(change, k):
     """Return the parts of a change that are not empty, by name."""
     if not isinstance(change, ChevronWeights):
         raise TypeError(
@@ -122,7 +124,7 @@ def _changed(change, k):
     return {name: part for name, part in parts.items() if len(part.rows)}
 
 
-def _moved(parts, basis, points, k):
+def _compute_change(parts, basis, points, k):
     """Return the change of the values at points (1 + k, p), on a device.
 
     One unit per row; a repeated row does not count.
@@ -139,7 +141,7 @@ def _moved(parts, basis, points, k):
         counts[1:] *= (rows[1:] != rows[:-1])[:, None]
         W = (changes[:, :, None] * counts).reshape(len(changes), -1)
         at = slice(0, 1) if name == "mean" else slice(1, None)
-        moved[at] = basis.products(points, Weights(W, units=rows // basis.width))[0]
+        moved[at] = basis.products(points, BasisWeights(W, units=rows // basis.width))[0]
     return moved
 
 

@@ -37,8 +37,8 @@ from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
 from .bases import Basis
-from .bases.base import Weights
-from .model import QSGP, check_columns, checked_inputs, lightly_checked
+from .bases.base import BasisWeights
+from .model import QSGP, check_columns, check_inputs, lightly_checked
 
 
 def _check_array(name, array, shape, dtype):
@@ -71,7 +71,7 @@ class Control:
         """
         return {"points": (p, self.points.shape[1]), "values": (rows, p), "factor": (p, p)}
 
-    def checked(self, model, dtype):
+    def check_against(self, model, dtype):
         """Return the control, checked against the model; arrays with an entry per function are not
         read.
         """
@@ -84,7 +84,7 @@ class Control:
                 f"`control` is one of {ours}, and the model has {theirs}; make one of this model"
             )
         rows = 1 + model.posterior.columns.shape[1]
-        control, names = self._with_arrays(model, rows)
+        control, names = self._convert_arrays(model, rows)
         for name, shape in control.shapes(len(control.points), rows).items():
             if name in names:
                 _check_array(name, getattr(control, name), shape, dtype)
@@ -92,7 +92,7 @@ class Control:
         check_columns(basis, control.points, "control.points")
         return replace(control, basis=basis)
 
-    def _with_arrays(self, model, rows):
+    def _convert_arrays(self, model, rows):
         """Return the control with its fields as arrays on one device, and the names of these.
 
         rows : of the mean and dense columns
@@ -134,7 +134,7 @@ class Control:
         """
         factor = None if self.factor is None else factor_at(model, self.points, jitter)
         return replace(
-            self, basis=kept(model.basis), values=values_at(model, self.points), factor=factor
+            self, basis=copy_basis(model.basis), values=values_at(model, self.points), factor=factor
         )
 
     def cross_covariance(self, X):
@@ -150,7 +150,7 @@ class Control:
 
         2 (1 + k) p s flops, and the features there.
         """
-        values, _ = self.basis.products(self.points, Weights(side.weighted, units=side.units))
+        values, _ = self.basis.products(self.points, BasisWeights(side.weighted, units=side.units))
         return values - self.values
 
     def correct_squares(self, e_i, e_j, c, count):
@@ -164,7 +164,7 @@ class Control:
     def correct_prior(self, e_i, e_j):
         """Return the same for sum_ij A_i S_ij A_j' with a dense S."""
         i_solved, j_solved = (self._solve(errors.T).T for errors in (e_i, e_j))
-        removed = self._scaled_sums((self.values + e_j) * i_solved + self.values * j_solved)
+        removed = self._scale_sums((self.values + e_j) * i_solved + self.values * j_solved)
         return removed, 0.5 * j_solved, 0.5 * i_solved
 
     def _solve(self, B):
@@ -172,40 +172,40 @@ class Control:
         half = kernels.solve_triangular(self.factor, np.ascontiguousarray(B, like=B))
         return kernels.solve_triangular(self.factor, half, transpose=True, overwrite_b=True)
 
-    def _scaled_sums(self, terms):
+    def _scale_sums(self, terms):
         """Return the sum of each row (1 + k,), times its coefficient."""
         return self.coefficient * terms.sum(axis=1, dtype=np.float64)
 
     def pullback(self, side, points_bar, A_bar):
         """Add to ``A_bar`` the cotangents through the points; return it, and sums or None.
 
-        Costs as much as ``errors_of``. ``updated_coefficient`` takes the sums of both sides.
+        Costs as much as ``errors_of``. ``update_coefficient`` takes the sums of both sides.
         """
         if points_bar is not None:
-            A_bar += self._scaled_rows(self._rows_bar(side, points_bar))
+            A_bar += self._scale_rows(self._rows_bar(side, points_bar))
         return A_bar, None
 
     def _rows_bar(self, side, points_bar):
         """Return the cotangent of a side's rows through the points, without the coefficient."""
-        weights = Weights(side.weighted, units=side.units)
+        weights = BasisWeights(side.weighted, units=side.units)
         bar, _, _ = self.basis.products_vjp(self.points, weights, points_bar, None, ())
         return side.w * bar
 
-    def _scaled_rows(self, rows):
+    def _scale_rows(self, rows):
         """Return rows times their coefficients."""
         each = self.coefficient if np.ndim(self.coefficient) == 0 else self.coefficient[:, None]
         return np.multiply(each, rows, dtype=rows.dtype)
 
-    def updated_coefficient(self, sums):
+    def update_coefficient(self, sums):
         """Return the control after a step in which ``pullback`` returned these sums."""
         return self
 
 
-def checked_control(control, model, X, dtype):
+def check_control(control, model, X, dtype):
     """Return the control, checked. O(its size)."""
     check_kind(control)
     model.posterior.check_size(model.basis.num_functions())
-    control = control.checked(model, dtype)
+    control = control.check_against(model, dtype)
     if control.points.shape[1] != X.shape[1]:
         raise ValueError(
             f"`control` has points of {control.points.shape[1]} columns, and `X` has {X.shape[1]}"
@@ -291,9 +291,9 @@ def kriging_control_variate(
     (2, 10)
     """
     deferred_checks.defer(points)
-    model, points, dtype = checked_inputs(model, points, "points")
+    model, points, dtype = check_inputs(model, points, "points")
     factor = factor_at(model, points, check.jitter_amount(jitter, dtype))
-    return KrigedControl(points.copy(), factor, values_at(model, points), kept(model.basis))
+    return KrigedControl(points.copy(), factor, values_at(model, points), copy_basis(model.basis))
 
 
 def factor_at(model, points, jitter):
@@ -304,13 +304,13 @@ def factor_at(model, points, jitter):
 
 def values_at(model, points):
     """Return the exact mean and dense columns at points (1 + k, p)."""
-    W, _ = model.posterior.by_rows()
-    values, _ = model.basis.products(points, Weights(W))
+    W, _ = model.posterior.to_rows()
+    values, _ = model.basis.products(points, BasisWeights(W))
     check.result(np.abs(values).sum(), model)
     return values
 
 
-def kept(basis):
+def copy_basis(basis):
     """Copy a basis, so that later changes of its arrays in place do not affect the control."""
     return tree_map(lambda a: a.copy() if deferred_checks.on_device(a) else np.copy(a)[()], basis)
 

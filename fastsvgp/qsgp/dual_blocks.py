@@ -41,7 +41,7 @@ from ..records import tree_map
 from ..runtime import tuning
 from ..runtime.blas_scope import blas_threads_for
 from .bases import InducingBasis, RandomFourier
-from .bases.base import Weights
+from .bases.base import BasisWeights
 
 
 class BlockStep(NamedTuple):
@@ -68,7 +68,7 @@ class FeatureBlocks:
     def residual(self, X, y, dual, mean):
         """Return y - phi mean - noise dual at some rows, in float64; ``dual`` is theirs."""
         with blas_threads_for((X,)):
-            out, _ = self.basis.products(X, Weights(mean.astype(X.dtype)[None]))
+            out, _ = self.basis.products(X, BasisWeights(mean.astype(X.dtype)[None]))
         return y - out[0].astype(np.float64) - self.noise * dual
 
     def step(self, X, residual, products):
@@ -77,15 +77,15 @@ class FeatureBlocks:
         2 m b flops and the features, b^2 covariances and b^3 / 3 flops; with ``products`` 4 m b^2.
         """
         matrix = self._products(X) if products else _covariance(self.basis, X)
-        d = self._rounded(_solved(matrix, self.noise, residual), X.dtype)
-        nothing = Weights(np.zeros((1, self.basis.num_functions()), X.dtype, like=X))
+        d = self._round(_solve(matrix, self.noise, residual), X.dtype)
+        nothing = BasisWeights(np.zeros((1, self.basis.num_functions()), X.dtype, like=X))
         bar = self.basis.products_vjp(X, nothing, d.astype(X.dtype)[None], None, ())[0]
         moved = bar[0].astype(np.float64)
         slope, curvature = _sum(d * residual), _sum(moved * moved) + self.noise * _sum(d * d)
         size = slope / curvature if curvature else 0.0
         return BlockStep(size * d, size * moved, size, 0.5 * size * slope)
 
-    def _rounded(self, d, dtype):
+    def _round(self, d, dtype):
         """Return d as the features are multiplied by it, so that the mean stays phi' a."""
         return d.astype(dtype).astype(np.float64)
 
@@ -109,7 +109,7 @@ class CovarianceBlocks(FeatureBlocks):
 
     def step(self, X, residual, products):
         """Return the ``BlockStep`` from a residual. b^2 covariances, b^3 / 3 flops."""
-        d = _solved(_covariance(self.basis, X), self.noise, residual)
+        d = _solve(_covariance(self.basis, X), self.noise, residual)
         return BlockStep(d, None, 1.0, 0.5 * _sum(d * residual))
 
 
@@ -134,7 +134,7 @@ def _double(tree):
     return tree_map(lambda a: a.astype(np.float64) if hasattr(a, "astype") else float(a), tree)
 
 
-def _solved(matrix, noise, residual):
+def _solve(matrix, noise, residual):
     """Return (matrix + noise I)^-1 residual (b,). The matrix is overwritten."""
     with blas_threads_for((matrix,)):
         L = kernels.cholesky(matrix, noise, overwrite_a=True)

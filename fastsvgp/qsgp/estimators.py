@@ -37,13 +37,12 @@ import numpy as np
 from .. import check, kernels
 from ..likelihoods import Gaussian
 from ..records import Marginals, plus, tree_map
-from ..runtime import deferred_checks
+from ..runtime import deferred_checks, devices
 from .bases.base import sum64
-from .bases.samples import to_like
-from .sample_side import BasisBatch, Functions, SeenBars, moments
+from .sample_side import BasisBatch, SeenBars, SideFunctions, moments
 
 
-class Task(NamedTuple):
+class BoundInputs(NamedTuple):
     """Checked arguments of a sampled bound.
 
     scale : num_data / n
@@ -65,7 +64,7 @@ class Task(NamedTuple):
         X, tangent = self.X, self.tangent
         if tangent is None:
             return np.sqrt(self.model.basis.covariance.kff(X))
-        tangent = to_like(check.as_array("tangent", tangent), X)
+        tangent = devices.copy_to(check.as_array("tangent", tangent), X)
         if tangent.shape not in ((), (len(X),)):
             raise ValueError(
                 f"`tangent` must be a number or have shape ({len(X)},), one for each row of `X`,"
@@ -119,11 +118,11 @@ class Reduced:
         pivots = model.posterior.columns.diagonal()
         check.finite("diagonal of posterior.columns", pivots)
         check.positive("diagonal of posterior.columns", pivots)
-        self.i = BasisBatch(model, Functions.of(model.basis, *of_i), rest=True)
+        self.i = BasisBatch(model, SideFunctions.of(model.basis, *of_i), rest=True)
         self.j = (
             None
             if of_j is None
-            else BasisBatch(model, Functions.of(model.basis, *of_j), rest=self.rest_of_j)
+            else BasisBatch(model, SideFunctions.of(model.basis, *of_j), rest=self.rest_of_j)
         )
 
     def prior(self, data):

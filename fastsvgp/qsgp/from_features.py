@@ -14,11 +14,11 @@ from ..records import missing
 from ..records.typed import ArrayLike, Record
 from ..runtime.edge import public_call
 from .bases import Basis, InducingBasis
-from .bases.samples import BasisSample, summed
-from .estimators import Task
-from .model import QSGP, check_likelihood, on_host
+from .bases.samples import BasisSample, sum_rows
+from .estimators import BoundInputs
+from .model import QSGP, check_likelihood, refuse_device_arrays
 from .posterior import ChevronWeights
-from .sampled_bound import SampledInfo, checked_sample, estimated
+from .sampled_bound import SampledInfo, check_sample, estimate
 
 
 @public_call()
@@ -88,21 +88,23 @@ def sampled_bound_and_grad_from_features(
     >>> round(bound(Phi, Phi, q, gaussian, Y[:8], sample, precision=np.ones(5))[0], 3)
     -98.165
     """
-    on_host("sampled_bound_and_grad_from_features", Phi_i, Phi_j, Y, precision)
-    basis, q, likelihood, Y, dtype = _checked(
+    refuse_device_arrays("sampled_bound_and_grad_from_features", Phi_i, Phi_j, Y, precision)
+    basis, q, likelihood, Y, dtype = _check(
         Phi_i, Phi_j, posterior, likelihood, Y, sample, precision
     )
     model = QSGP(basis, q, likelihood)
-    parts = basis.by_columns(
-        *checked_sample(model, sample, basis.num_functions(), dtype, tangent=tangent)
+    parts = basis.replace_by_columns(
+        *check_sample(model, sample, basis.num_functions(), dtype, tangent=tangent)
     )
     n = len(basis.Phi_i)
     Y = check.targets(Y, n, (), likelihood, dtype, names=("Phi_i", "Y"))
     scale = check.data_scale(num_data, n)
     wrt = ("basis", "posterior", "likelihood")
     tangent = 1.0 if tangent is None else tangent
-    task = Task(model, basis.Phi_i, Y, scale, wrt, tangent, control=None, near=None, jitter=0.0)
-    value, bars, info = estimated(task, *parts)
+    task = BoundInputs(
+        model, basis.Phi_i, Y, scale, wrt, tangent, control=None, near=None, jitter=0.0
+    )
+    value, bars, info = estimate(task, *parts)
     seen: Any = None  # stands for the basis
     return check.result(value, QSGP(seen, q, likelihood)), (*bars[0], *bars[1:]), info
 
@@ -118,7 +120,7 @@ class _Features(Basis):
     def __init__(self, Phi_i, Phi_j, precision):
         self.Phi_i, self.Phi_j, self.precision, self.numbers = Phi_i, Phi_j, precision, None
 
-    def by_columns(self, of_i, of_j, of_columns):
+    def replace_by_columns(self, of_i, of_j, of_columns):
         """Replace the functions in the parts of a sample by columns."""
         named = [part for part in (of_i, of_j) if part is not None]
         self.numbers = np.concatenate([numbers for numbers, _ in named])
@@ -164,7 +166,7 @@ class _Features(Basis):
         """Return ``(Phi_i_bar, Phi_j_bar, precision_bar)``."""
         bars = {name: (functions, bar) for functions, part in parts for name, bar in part.items()}
         features = [bars[name][1] if name in bars else None for name in ("Phi_i", "Phi_j")]
-        return *features, summed(bars["precision"]) if "precision" in bars else None
+        return *features, sum_rows(bars["precision"]) if "precision" in bars else None
 
 
 class _FeaturesWithDenseS(_Features):
@@ -189,7 +191,7 @@ def _positive(precision):
     return precision
 
 
-def _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision):
+def _check(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision):
     """Return ``(basis, posterior, likelihood, Y, dtype)``, all in one dtype.
 
     Arrays with an entry per function are not cast.
@@ -235,7 +237,7 @@ def _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision):
                 f"`{name}` is {array.dtype}, and the features or data are {dtype}; give one dtype"
                 " to all"
             )
-    seen = _checked_features(seen, sample, dtype)
+    seen = _check_features(seen, sample, dtype)
     if precision.ndim not in (1, 2) or len(set(precision.shape)) != 1 or 0 in precision.shape:
         raise ValueError(
             f"`precision` must have shape (m,) or (m, m) for m functions, got {precision.shape}"
@@ -249,7 +251,7 @@ def _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision):
     return basis, q, likelihood, Y, dtype
 
 
-def _checked_features(seen, sample, dtype):
+def _check_features(seen, sample, dtype):
     """Return the features of a sample by name, finite and in one dtype."""
     found = {}
     for name, phi in seen.items():

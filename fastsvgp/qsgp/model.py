@@ -27,7 +27,7 @@ from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
 from .bases import Basis
-from .bases.base import Weights
+from .bases.base import BasisWeights
 from .posterior import ChevronWeights
 
 
@@ -104,7 +104,7 @@ def bound(
     >>> round(fs.qsgp.bound(weights, X, Y), 2)
     -279.18
     """
-    model, X, Y, dtype = checked_data(model, X, Y)
+    model, X, Y, dtype = check_data(model, X, Y)
     terms = _Terms(model, X, Y, num_data, check.jitter_amount(jitter, dtype), need=False)
     return check.result(terms.data - terms.kl, model)
 
@@ -144,7 +144,7 @@ def bound_and_grad(
     >>> grad.posterior.columns.shape
     (50, 1)
     """
-    given, X, Y, dtype = checked_data(model, X, Y)
+    given, X, Y, dtype = check_data(model, X, Y)
     wrt = check.names(wrt, given)
     terms = _Terms(given, X, Y, num_data, check.jitter_amount(jitter, dtype))
     posterior_bar, basis_bar = terms.pull(wrt)
@@ -158,8 +158,8 @@ class _Terms:
     def __init__(self, model, X, Y, num_data, jitter, need=True):
         self._model, self._X, scale = model, X, check.data_scale(num_data, len(X))
         q = model.posterior
-        self._W, self._v = q.by_rows()
-        out, squares = model.basis.products(X, Weights(self._W, self._v))
+        self._W, self._v = q.to_rows()
+        out, squares = model.basis.products(X, BasisWeights(self._W, self._v))
         self._H = out[1:]
         f = Marginals(out[0], squares + np.square(self._H).sum(axis=0))
         ell, f_bar, likelihood_bar = model.likelihood.expected_log_prob(Y, f, None, need=need)
@@ -175,10 +175,10 @@ class _Terms:
         """Return ``(posterior_bar, basis_bar)`` of data - kl."""
         q, basis, f_bar = self._model.posterior, self._model.basis, self._f_bar
         out_bar = np.concatenate([f_bar.mean[None], 2 * f_bar.var * self._H])
-        weights = Weights(self._W, self._v)
+        weights = BasisWeights(self._W, self._v)
         of_data = basis.products_vjp(self._X, weights, out_bar, f_bar.var, wrt)
         of_prior = basis.energy_vjp(-0.5, 0.5, self._energy.saved, self._W, self._v, wrt)
-        bar = q.by_rows_vjp(of_data[0] + of_prior[0], of_data[1] + of_prior[1])
+        bar = q.to_rows_vjp(of_data[0] + of_prior[0], of_data[1] + of_prior[1])
         of_columns, of_rest = q.log_det_vjp(1.0)
         k = q.columns.shape[1]
         bar.columns.reshape(-1)[: k * k : k + 1] += of_columns
@@ -187,7 +187,7 @@ class _Terms:
         )
 
 
-def checked_parts(model):
+def check_parts(model):
     """Return ``(basis, posterior)``; ``TypeError`` if a part of the model has the wrong type."""
     check.parts(model, ("likelihood",))
     if not isinstance(model.basis, Basis) or not isinstance(model.posterior, ChevronWeights):
@@ -226,10 +226,10 @@ def check_likelihood(likelihood):
         )
 
 
-def checked_data(model, X, Y) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:
+def check_data(model, X, Y) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:
     """Return ``(model, X, Y, dtype)`` of a bound, checked and cast."""
     Y = check.as_array("Y", Y)
-    model, X, dtype = checked_inputs(model, X, "X", *((Y,) if Y.dtype.kind == "f" else ()))
+    model, X, dtype = check_inputs(model, X, "X", *((Y,) if Y.dtype.kind == "f" else ()))
     return model, X, check.targets(Y, len(X), (), model.likelihood, dtype), dtype
 
 
@@ -269,7 +269,7 @@ def lightly_checked(model, **data) -> tuple[AnyRecord, np.dtype]:
     return given, dtype
 
 
-def on_host(name, *arrays):
+def refuse_device_arrays(name, *arrays):
     """Reject arrays on a device."""
     if deferred_checks.on_device(*arrays):
         raise TypeError(
@@ -289,9 +289,9 @@ def check_columns(basis, X, name="X"):
         check.codes(basis.covariance, basis.inducing, "basis.inducing")
 
 
-def checked_inputs(model, X, name, *others) -> tuple[AnyRecord, np.ndarray, np.dtype]:
+def check_inputs(model, X, name, *others) -> tuple[AnyRecord, np.ndarray, np.dtype]:
     """Return ``(model, X, dtype)``, checked and cast to the dtype common with other arrays."""
-    checked_parts(model)
+    check_parts(model)
     X = check.inputs(name, X)
     model, dtype = check.parameters(model, X, *others, names=(name, "Y"))
     check_columns(model.basis, X, name)

@@ -29,8 +29,8 @@ from ..records.typed import ArrayLike, Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
-from .control_variates import Control, factor_at, kept, values_at
-from .model import QSGP, checked_inputs
+from .control_variates import Control, copy_basis, factor_at, values_at
+from .model import QSGP, check_inputs
 
 KEPT = 0.99  # weight of the earlier steps in the estimate of the coefficient
 
@@ -81,16 +81,16 @@ class PairedControl(Control):
         if self.targets is not None:
             known = known.copy()
             known[0] -= self.targets
-        removed = ratio * self._scaled_sums((known + e_j) * e_i + known * e_j)
+        removed = ratio * self._scale_sums((known + e_j) * e_i + known * e_j)
         return removed, 0.5 * c * ratio * e_j, 0.5 * c * ratio * e_i
 
     def pullback(self, side, points_bar, A_bar):
         rows = self._rows_bar(side, points_bar)
         sums = np.stack([(other * rows).sum(axis=1, dtype=np.float64) for other in (A_bar, rows)])
-        A_bar += self._scaled_rows(rows)
+        A_bar += self._scale_rows(rows)
         return A_bar, sums
 
-    def updated_coefficient(self, sums):
+    def update_coefficient(self, sums):
         if self.moments is None:
             return self
         moments = KEPT * self.moments + sum(sums)
@@ -149,7 +149,7 @@ def paired_control_variate(
     (2,)
     """
     deferred_checks.defer(points)
-    model, points, dtype = checked_inputs(model, points, "points")
+    model, points, dtype = check_inputs(model, points, "points")
     running = isinstance(coefficient, str) and coefficient == "running"
     if isinstance(coefficient, str) and not running:
         raise ValueError(
@@ -178,5 +178,5 @@ def paired_control_variate(
     coefficients = np.zeros(rows, like=values) + 1 if running else coefficient
     moments = np.zeros((2, rows), like=values) if running else None
     return PairedControl(
-        points.copy(), values, kept(model.basis), coefficients, factor, targets, moments
+        points.copy(), values, copy_basis(model.basis), coefficients, factor, targets, moments
     )

@@ -46,9 +46,9 @@ from .. import check
 from ..likelihoods import Gaussian
 from ..records import Marginals, replace, tree_map
 from .bases.base import WeightBars, below, sum64
-from .bases.samples import SparseRows, counted
+from .bases.samples import SparseRows, sum_weights
 from .estimators import DataTerm, PriorTerm
-from .sample_side import BasisBatch, Functions, SeenBars
+from .sample_side import BasisBatch, SeenBars, SideFunctions
 
 
 class DrawnColumns:
@@ -74,14 +74,14 @@ class DrawnColumns:
 
     def square_weights(self, i, j):
         """Return w' of i and w'' of j: the weights of their squares."""
-        u_i = counted(self.numbers, self.times, i.numbers)
-        u_j = counted(self.numbers, self.times, j.numbers)
+        u_i = sum_weights(self.numbers, self.times, i.numbers)
+        u_j = sum_weights(self.numbers, self.times, j.numbers)
         return (
-            i.w * counted(j.numbers, j.w, i.numbers) * u_i,
-            j.w * counted(j.numbers, j.w, j.numbers) * u_j**2,
+            i.w * sum_weights(j.numbers, j.w, i.numbers) * u_i,
+            j.w * sum_weights(j.numbers, j.w, j.numbers) * u_j**2,
         )
 
-    def widened(self, bar):
+    def widen(self, bar):
         """Return ``SparseRows`` of all k dense columns, from those of the drawn columns."""
         values = np.zeros((len(bar.rows), self.k), bar.values.dtype)
         values[:, self.dense] = bar.values
@@ -95,7 +95,7 @@ class PaperEstimator:
         self.task, model = task, task.model
         self.drawn = drawn = DrawnColumns(model.posterior, *of_columns)
         self._gaussian = isinstance(model.likelihood, Gaussian)
-        i, j = (Functions.of(model.basis, *part) for part in (of_i, of_j))
+        i, j = (SideFunctions.of(model.basis, *part) for part in (of_i, of_j))
         w_i, w_j = drawn.square_weights(i, j)
         self.i = BasisBatch(model, i, self._gaussian, drawn.dense, w_i)
         self.j = BasisBatch(model, j, not self._gaussian, drawn.dense, w_j)
@@ -162,4 +162,4 @@ class PaperEstimator:
 
     def posterior_gradient(self, gradient):
         """Return the gradient of the posterior with all k dense columns."""
-        return replace(gradient, columns=self.drawn.widened(gradient.columns))
+        return replace(gradient, columns=self.drawn.widen(gradient.columns))

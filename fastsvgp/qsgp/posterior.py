@@ -54,7 +54,7 @@ class ChevronWeights:
             )
         return ()
 
-    def by_rows(self):
+    def to_rows(self):
         """Return ``(W (1 + k, m), v (m,))``: mean and dense columns as rows, and the squared rest.
 
         W is zero above the diagonal of C.
@@ -69,8 +69,8 @@ class ChevronWeights:
         v[k:] = np.square(self.diagonal)
         return W, v
 
-    def by_rows_vjp(self, W_bar, v_bar):
-        """Return the cotangents as a record, from those of ``by_rows``. Overwrites ``W_bar``."""
+    def to_rows_vjp(self, W_bar, v_bar):
+        """Return the cotangents as a record, from those of ``to_rows``. Overwrites ``W_bar``."""
         k = self.columns.shape[1]
         for r in range(1, k):
             W_bar[1 + r, :r] = 0
@@ -87,7 +87,7 @@ class ChevronWeights:
 
     def variances(self):
         """Return the diagonal of C C' (m,)."""
-        W, v = self.by_rows()
+        W, v = self.to_rows()
         return v + np.square(W[1:]).sum(axis=0)
 
     def marginal(self, rows):

@@ -29,8 +29,8 @@ from ..likelihoods import Gaussian
 from ..records import Marginals, replace
 from ..runtime import tuning
 from .bases import InducingBasis, RelevanceBasis
-from .bases.base import Weights
-from .model import QSGP, check_columns, checked_inputs
+from .bases.base import BasisWeights
+from .model import QSGP, check_columns, check_inputs
 
 NUMBERS_EACH = 512  # numbers of a chunk per test input
 
@@ -56,9 +56,9 @@ def predict_f(model, Xs, *, full_cov=False, var=True, augmented=False, chunk_siz
             "predict_f: `augmented` gives each test input its own model, so `full_cov` does not"
             " exist: leave one of them out"
         )
-    model, X, _ = checked_inputs(model, Xs, "Xs")
-    W, v = model.posterior.by_rows()
-    out, _ = model.basis.products(X, Weights(W))
+    model, X, _ = check_inputs(model, Xs, "Xs")
+    W, v = model.posterior.to_rows()
+    out, _ = model.basis.products(X, BasisWeights(W))
     cov = (
         kernels.matmul(out[1:], out[1:], transpose_a=True)
         if len(W) > 1
@@ -109,13 +109,16 @@ def sample_f(model, Xs, num_samples=1, *, rng=None):
     weights, which take num_samples m numbers, and 2 m N and the features.
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    model, X, _ = checked_inputs(model, Xs, "Xs")
+    model, X, _ = check_inputs(model, Xs, "Xs")
     q = model.posterior
     noise = np.asarray(rng.standard_normal((num_samples, len(q.mean))).astype(X.dtype), like=X)
     W = q.mean + kernels.chevron_multiply(q.columns, q.diagonal, noise)
     size = _rows_at_once(X)
     out = np.concatenate(
-        [model.basis.products(X[at : at + size], Weights(W))[0] for at in range(0, len(X), size)],
+        [
+            model.basis.products(X[at : at + size], BasisWeights(W))[0]
+            for at in range(0, len(X), size)
+        ],
         axis=1,
     )
     check.result(total(out), model)
@@ -131,14 +134,14 @@ def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=F
 
     ``augmented`` does not change means.
     """
-    model, X, dtype = checked_inputs(model, Xs, "Xs")
+    model, X, dtype = check_inputs(model, Xs, "Xs")
     data = _data_of(model, augmented, dtype)
     if Ys is not check.ABSENT:
         Ys = check.targets(check.as_array("Ys", Ys), len(X), (), model.likelihood, dtype, NAMES)
     size = _rows_at_once(X) if chunk_size is None else check.whole("chunk_size", chunk_size)
     median, means, variances = check.flag("median", median), [], []
-    W, v = model.posterior.by_rows()
-    weights = Weights(W, v) if var else Weights(W[:1])
+    W, v = model.posterior.to_rows()
+    weights = BasisWeights(W, v) if var else BasisWeights(W[:1])
     for at in range(0, len(X), size):
         out, squares = model.basis.products(X[at : at + size], weights)
         means.append(out[0])
@@ -182,7 +185,7 @@ def _gain(model, X, data):
     """Return k(x, x)^2 c^2 (N,) of the derivation above."""
     count = data.num_functions()
     nothing, ones = np.zeros((1, count), X.dtype, like=X), kernels.full(count, 1.0, X)
-    own, (_, squares) = data.covariance.kff(X), data.products(X, Weights(nothing, ones))
+    own, (_, squares) = data.covariance.kff(X), data.products(X, BasisWeights(nothing, ones))
     precision = own + squares / model.likelihood.variance
     # a linear covariance can be 0 at x
     return own * own / np.maximum(precision, np.finfo(precision.dtype).tiny)

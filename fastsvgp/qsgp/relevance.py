@@ -13,7 +13,7 @@ from ..records import leaves, replace
 from ..records.typed import AnyRecord, ArrayLike, Record, RecordT
 from ..runtime.edge import public_call
 from .bases import RelevanceBasis
-from .model import QSGP, checked_parts, on_host
+from .model import QSGP, check_parts, refuse_device_arrays
 
 
 @public_call(QSGP)
@@ -47,7 +47,7 @@ def optimal_precision(model: RecordT) -> RecordT:
     >>> fs.qsgp.optimal_precision(sparse).basis.precision[:2]
     array([0.5, 0.5])
     """
-    given, dtype = _checked("optimal_precision", model)
+    given, dtype = _check("optimal_precision", model)
     q = given.posterior
     second = np.square(q.mean, dtype=np.float64) + q.variances()
     basis = replace(given.basis, precision=(1 / second).astype(dtype))
@@ -88,7 +88,7 @@ def relevance_vectors(
     """
     threshold = check.scalar("threshold", threshold)
     check.positive("threshold", threshold, "")
-    model, _ = _checked("relevance_vectors", model)
+    model, _ = _check("relevance_vectors", model)
     return np.flatnonzero(model.basis.precision < threshold)
 
 
@@ -129,22 +129,22 @@ def prune(model: RecordT, keep: ArrayLike) -> RecordT:
     >>> fs.qsgp.prune(sparse, np.arange(0, 40, 2)).basis.inducing.shape
     (20, 1)
     """
-    given, _ = _checked("prune", model)
+    given, _ = _check("prune", model)
     basis = given.basis
     rows = _rows(keep, basis.num_functions())
     posterior = given.posterior.marginal(rows)
-    return replace(given, basis=basis.of(rows), posterior=posterior)  # type: ignore[return-value]
+    return replace(given, basis=basis.take(rows), posterior=posterior)  # type: ignore[return-value]
 
 
-def _checked(name, model) -> tuple[AnyRecord, np.dtype]:
+def _check(name, model) -> tuple[AnyRecord, np.dtype]:
     """Return ``(model, dtype)``, checked and cast."""
-    basis, _ = checked_parts(model)
+    basis, _ = check_parts(model)
     if not isinstance(basis, RelevanceBasis):
         raise TypeError(
             f"{name}: `basis` of the model must be a fastsvgp.qsgp.RelevanceBasis, which has one"
             f" precision per function, got {type(basis).__name__}"
         )
-    on_host(name, *(value for _, _, value in leaves(model)))
+    refuse_device_arrays(name, *(value for _, _, value in leaves(model)))
     model, dtype = check.parameters(model)
     model.basis.check_settings()
     model.posterior.check_size(model.basis.num_functions())
@@ -154,7 +154,7 @@ def _checked(name, model) -> tuple[AnyRecord, np.dtype]:
 def _rows(keep, m):
     """Return the row numbers that ``keep`` means, increasing."""
     keep = check.as_array("keep", keep)
-    on_host("prune", keep)
+    refuse_device_arrays("prune", keep)
     if keep.dtype.kind == "b":
         if keep.shape != (m,):
             raise ValueError(

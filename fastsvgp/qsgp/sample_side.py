@@ -6,12 +6,12 @@ import numpy as np
 
 from .. import check, kernels
 from ..runtime.deferred_checks import on_device
-from .bases.base import WeightBars, Weights
-from .bases.samples import SparseRows, summed
+from .bases.base import BasisWeights, WeightBars
+from .bases.samples import SparseRows, sum_rows
 from .posterior import ChevronWeights
 
 
-class Functions(NamedTuple):
+class SideFunctions(NamedTuple):
     """Functions of one side of a sample, and the weight of each in sums over all functions."""
 
     units: Any
@@ -105,10 +105,10 @@ class BasisBatch:
                 check.finite(f"posterior.{name}", whole)
         check.positive("posterior.diagonal", self.pivots)
 
-    def _multiplied(self):
-        """Return the ``Weights`` that the basis multiplies."""
+    def _make_weights(self):
+        """Return the ``BasisWeights`` that the basis multiplies."""
         squares = self.w_rest * self.d**2 if self.rest else None
-        return Weights(self.weighted, squares, self.units, self._kept)
+        return BasisWeights(self.weighted, squares, self.units, self._kept)
 
     def forward(self, X, control=None, near=None, bars=None, wrt=()):
         """Return ``Seen``; with ``near`` (p, n) a control's errors are subtracted from p and X.
@@ -119,10 +119,10 @@ class BasisBatch:
         vjp = None
         if bars is not None and differentiates_weights(wrt):
             (out, V), vjp = self.basis.products_and_vjp(
-                X, self._multiplied(), bars.out, bars.V, wrt
+                X, self._make_weights(), bars.out, bars.V, wrt
             )
         else:
-            out, V = self.basis.products(X, self._multiplied())
+            out, V = self.basis.products(X, self._make_weights())
         errors = None if control is None else control.errors_of(self)
         if near is not None:
             out = out - kernels.matmul(control.kriging_weights(errors), near)
@@ -132,7 +132,7 @@ class BasisBatch:
         """Return ``(WeightBars, {field of the basis: cotangent})``; ``prior`` is added."""
         vjp = seen.vjp
         if vjp is None:
-            vjp = self.basis.products_vjp(X, self._multiplied(), bars.out, bars.V, wrt)
+            vjp = self.basis.products_vjp(X, self._make_weights(), bars.out, bars.V, wrt)
         W_bar, v_bar, basis_bars = vjp
         A_bar, squares_bar = np.multiply(self.w, W_bar, out=W_bar), prior.squares
         if prior.A is not None:
@@ -174,8 +174,8 @@ def sparse_posterior_gradient(batches, weight_bars, log_bar, log_bars):
     rest of that cotangent, as (rows, values) of the dense columns and perhaps of the diagonal.
     """
     first, pairs = batches[0], list(zip(batches, weight_bars, strict=True))
-    mean = summed(*((side.functions, bars.A[0]) for side, bars in pairs))
-    columns = summed(
+    mean = sum_rows(*((side.functions, bars.A[0]) for side, bars in pairs))
+    columns = sum_rows(
         *((side.functions, bars.A[1:].T) for side, bars in pairs if len(first.dense)), log_bars[0]
     )
     if on_device(columns.rows):
@@ -191,4 +191,4 @@ def sparse_posterior_gradient(batches, weight_bars, log_bar, log_bars):
         for side, bars in pairs
         if side.rest or side is first
     ]
-    return ChevronWeights(mean, columns, summed(*diagonal, *log_bars[1:]))
+    return ChevronWeights(mean, columns, sum_rows(*diagonal, *log_bars[1:]))

@@ -40,10 +40,10 @@ from ..records import plus, restricted
 from ..records.typed import ArrayLike, Names, Record, RecordT
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
-from .bases.samples import BasisSample, checked_units, num_units
-from .control_variates import checked_control
-from .estimators import GaussianNoise, KrigedTangent, Tangent, Task, vector
-from .model import QSGP, check_columns, checked_parts, lightly_checked
+from .bases.samples import BasisSample, check_units, num_units
+from .control_variates import check_control
+from .estimators import BoundInputs, GaussianNoise, KrigedTangent, Tangent, vector
+from .model import QSGP, check_columns, check_parts, lightly_checked
 from .paper_estimators import PaperEstimator
 from .sample_side import differentiates_weights, sparse_posterior_gradient
 
@@ -155,7 +155,7 @@ def sampled_bound_and_grad(
     >>> grad.posterior.mean.values.shape
     (30,)
     """
-    _, q = checked_parts(model)
+    _, q = check_parts(model)
     deferred_checks.defer(q.mean, X)
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
     given, dtype = lightly_checked(model, X=X, Y=Y)
@@ -171,17 +171,17 @@ def sampled_bound_and_grad(
             f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a"
             " sample; leave `basis` out of `wrt`, or use bound_and_grad"
         )
-    own: Any = None if control is None else checked_control(control, given, X, dtype)
-    parts = checked_sample(given, sample, units, dtype, own, tangent)
+    own: Any = None if control is None else check_control(control, given, X, dtype)
+    parts = check_sample(given, sample, units, dtype, own, tangent)
     scale, jitter = check.data_scale(num_data, len(X)), check.jitter_amount(jitter, dtype)
     near = None if own is None else own.cross_covariance(X)
-    task = Task(given, X, Y, scale, wrt, tangent, own, near, jitter)
-    value, bars, info = estimated(task, *parts)
+    task = BoundInputs(given, X, Y, scale, wrt, tangent, own, near, jitter)
+    value, bars, info = estimate(task, *parts)
     return check.result(value, given), restricted(QSGP(*bars), wrt), info
 
 
-def estimated(task, of_i, of_j, of_columns):
-    """Return ``(value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo)`` of a ``Task``.
+def estimate(task, of_i, of_j, of_columns):
+    """Return ``(value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo)`` of a bound.
 
     The parts of the sample are checked.
     """
@@ -226,12 +226,12 @@ def _gradients(estimator, data, prior):
         weight_bars.append(own)
     gradient = sparse_posterior_gradient(sides, weight_bars, prior.log_bar, prior.log_bars)
     if control is not None:
-        control = control.updated_coefficient(sums)
+        control = control.update_coefficient(sums)
     basis_bar = task.model.basis.sampled_gradient(basis_parts)
     return estimator.posterior_gradient(gradient), basis_bar, control
 
 
-def checked_sample(model, sample, units, dtype, control=None, tangent=None):
+def check_sample(model, sample, units, dtype, control=None, tangent=None):
     """Return i, j and columns of a sample, each None or ``(units, weights)``."""
     if not isinstance(sample, BasisSample):
         raise TypeError(
@@ -274,13 +274,13 @@ def checked_sample(model, sample, units, dtype, control=None, tangent=None):
             "estimators that draw columns work on NumPy arrays: leave `columns` out of `sample`, or"
             " use to_host"
         )
-    i = checked_units("i", sample.i, sample.weight_i, units, dtype, q.mean)
+    i = check_units("i", sample.i, sample.weight_i, units, dtype, q.mean)
     j = columns = None
     if sample.j is not None:
-        j = checked_units("j", sample.j, sample.weight_j, units, dtype, q.mean)
+        j = check_units("j", sample.j, sample.weight_j, units, dtype, q.mean)
     if paper:
         m, weights = len(q.mean), sample.weight_columns
-        columns = checked_units(
+        columns = check_units(
             "columns", sample.columns, weights, m, dtype, known="C has {} columns"
         )
     return i, j, columns

@@ -82,7 +82,7 @@ def named(setting, value, table, record=None, more=()):
         if isinstance(value, type):
             came = f"{value.__name__}, a class"
             if record is not None and issubclass(value, record):
-                raise ValueError(f"`{setting}` is {came}{check.in_place_of_class(value)}")
+                raise ValueError(f"`{setting}` is {came}{check.advice_for_class(value)}")
         text = value.lower() if isinstance(value, str) else ""
         meant = names.did_you_mean(text, table, "'", names.ELSEWHERE)
         if meant and len(table) > FEW:

@@ -93,7 +93,7 @@ def units_on_ranks(group, covariance, X, Y, weights, rng):
     seed = int(rng.integers(2**32))
     if group is None:
         return relevant(X, seed)
-    return broadcast.from_root(group, relevant, X, seed, tuning.current.relevance_rows)
+    return broadcast.broadcast_choice(group, relevant, X, seed, tuning.current.relevance_rows)
 
 
 def as_numbers(likelihood, Y):

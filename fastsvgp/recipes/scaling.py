@@ -359,7 +359,7 @@ def shaped_rows(X, y, weights, labels, likelihood=None):
         )
     if weights is None:
         return X, y, None
-    weights = weighing.shaped(weights, y)
+    weights = weighing.shape_weights(weights, y)
     weighing.check_values(weights)
     if weights.ndim != 1:
         raise ValueError(

@@ -209,7 +209,7 @@ def classification(
     ['above', 'below']
     """
     _check_options(classification, choices)
-    check.unmasked("y", y)
+    check.refuse_masked("y", y)
     rows = X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
     C, usual = scale.with_classes(y)

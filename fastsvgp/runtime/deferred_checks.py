@@ -2,7 +2,7 @@
 
 Reading an outcome from a device synchronises. Inside a ``deferred`` block, checks therefore leave
 their outcomes on the device, and ``read`` copies them together with a value. If a check has failed,
-``confirmed`` runs the function again with synchronous checks: the first that fails raises, with the
+``confirm`` runs the function again with synchronous checks: the first that fails raises, with the
 same message as on the CPU. Outside a block, and on the CPU, checks are synchronous.
 """
 
@@ -16,7 +16,7 @@ from .dispatch import is_on_device, twin
 
 
 class CheckFailed(Exception):
-    """A deferred check failed; ``confirmed`` determines which."""
+    """A deferred check failed; ``confirm`` determines which."""
 
 
 class _Outcomes:
@@ -178,7 +178,7 @@ def outcome(report):
     return value, int(clamped)
 
 
-def confirmed(function, args, options):
+def confirm(function, args, options):
     """Call ``function`` in a ``deferred`` block; if a check fails, call it again synchronously.
 
     An error raised before the checks are read also causes a second call, because a failed check can
@@ -244,14 +244,14 @@ def flag():
     return None if _thread.checks is None else _thread.checks.flag
 
 
-def within(array, low=None):
+def all_within(array, low=None):
     """Whether all numbers of an array on a device are finite and at least ``low``.
 
     True if the check is deferred.
     """
     if array.dtype.kind != "f":
         return low is None or none(array < low)
-    wide, highest = _widened(array.dtype)
+    wide, highest = _widen(array.dtype)
     if wide != array.dtype:
         array = array.astype(wide)
     limits = -highest if low is None else low, highest
@@ -264,7 +264,7 @@ def within(array, low=None):
 
 
 @functools.cache
-def _widened(dtype):
+def _widen(dtype):
     """Return the dtype in which numbers are checked, float32 or wider, and its largest number."""
     wide = np.promote_types(dtype, np.float32)
     return wide, np.finfo(wide).max

@@ -87,22 +87,24 @@ def to_host(tree: RecordT) -> RecordT:
     return tree_map(lambda v: v.get()[()] if on_device(v) else v, tree)
 
 
-def home_of(tree):
+def device_array(tree):
     """Return the first array of the record on a device, or None."""
     return next((value for _, _, value in leaves(tree) if on_device(value)), None)
 
 
-def like(value, home):
-    """Copy a NumPy array or a number to the device of ``home``, asynchronously."""
-    return np.asarray(value, like=home) if on_device(home) and not on_device(value) else value
+def copy_to(value, device_like):
+    """Copy a NumPy array or a number to the device of ``device_like``, asynchronously."""
+    if not on_device(device_like) or on_device(value):
+        return value
+    return np.asarray(value, like=device_like)
 
 
-def constant_like(home, function, *arguments):
-    """Return ``function(*arguments)``, a constant NumPy array, on the device of ``home``.
+def constant_like(device_like, function, *arguments):
+    """Return ``function(*arguments)``, a constant NumPy array, on the device of ``device_like``.
 
     A device gets it once: a step that is captured into a graph cannot copy from the host.
     """
-    if not on_device(home):
+    if not on_device(device_like):
         return function(*arguments)
     return _constant(cuda_devices.cupy(), cuda_devices.current_device(), function, *arguments)
 

@@ -91,7 +91,7 @@ def one_device(*named):
         )
 
 
-def on_current_gpu(name, array):
+def check_gpu(name, array):
     """Raise ``ValueError`` if an array is on another GPU than the current one.
 
     Libraries use the current one, whatever their operands are.
@@ -142,7 +142,7 @@ def family(stem):
             if type(a) not in _HOST and _backend_of_named(arrays) == "cuda":
                 if _gpus > 1:
                     for name, array in arrays.items():
-                        on_current_gpu(name, array)
+                        check_gpu(name, array)
                 return _cuda_twin(stem)
         if host is None:
             host = _cpu_twin(stem)
@@ -164,7 +164,7 @@ def operation(*arrays: str) -> Callable[[Callable[P, object]], Callable[P, Any]]
     star a sequence of arrays, or of such sequences, which can be None.
     """
 
-    def declared(function: Callable[P, object]) -> Callable[P, Any]:
+    def declare(function: Callable[P, object]) -> Callable[P, Any]:
         name, code = function.__name__, function.__code__
         places, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
         given, starred = code.co_varnames[:last], ("*",) if last > places else ()
@@ -179,7 +179,7 @@ def operation(*arrays: str) -> Callable[[Callable[P, object]], Callable[P, Any]]
         door.__code__ = door.__code__.replace(**here, co_firstlineno=code.co_firstlineno)
         return functools.update_wrapper(door, function)
 
-    return declared
+    return declare
 
 
 def _each(name, arrays):

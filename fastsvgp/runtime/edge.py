@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 from .. import models
 from ..errors import no_option
 from .blas_scope import blas_threads_for
-from .deferred_checks import confirmed
+from .deferred_checks import confirm
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,8 +64,8 @@ def public_call(
                 if blas_threads:
                     joint = key == "sample_f" or options.get("full_cov") is True
                     with blas_threads_for((*args, *options.values()), joint):
-                        return _called(serves, args, options, checks)
-                return _called(serves, args, options, checks)
+                        return _call(serves, args, options, checks)
+                return _call(serves, args, options, checks)
             except TypeError:
                 if more and (unknown := [one for one in options if one not in parameters]):
                     known = [p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL]
@@ -80,8 +80,8 @@ def public_call(
 def run(function, *args, **options):
     """Call ``function`` with the BLAS threads and deferred checks of a public call."""
     with blas_threads_for((*args, *options.values())):
-        return confirmed(function, args, options)
+        return confirm(function, args, options)
 
 
-def _called(function, args, options, checks):
-    return confirmed(function, args, options) if checks else function(*args, **options)
+def _call(function, args, options, checks):
+    return confirm(function, args, options) if checks else function(*args, **options)

@@ -99,7 +99,7 @@ def set_num_threads(count: int | None) -> AbstractContextManager[None]:
     ...     value = fs.elbo(model, X, Y)
     """
     global _count
-    before, _count = _count, None if count is None else _checked(count)
+    before, _count = _count, None if count is None else _check_count(count)
     return _Setting(before)
 
 
@@ -116,7 +116,7 @@ class _Setting:
         twin("common.blas_threads").allow(self._allowed)
 
 
-def _checked(count):
+def _check_count(count):
     try:
         whole = int(count)
         fits = not isinstance(count, bool) and whole == count and 1 <= whole <= MOST

@@ -49,7 +49,7 @@ class Progress:
         return self._smooth is not None
 
     def _explain(self):
-        beside(
+        print_beside(
             "  note       the first run of each kind compiles its kernels, which takes up to a"
             " minute; later runs do not"
         )
@@ -85,7 +85,7 @@ class Progress:
             self._bar.close()
 
 
-def beside(line):
+def print_beside(line):
     """Print a line without disturbing a bar."""
     tqdm = sys.modules.get("tqdm")
     if tqdm is not None:

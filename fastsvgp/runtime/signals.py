@@ -34,7 +34,7 @@ def _watch():
     return next((handler for handler in handlers if isinstance(handler, _Watch)), None)
 
 
-def _in_main_thread():
+def _is_main_thread():
     return threading.current_thread() is threading.main_thread()
 
 
@@ -54,7 +54,7 @@ def collect_signals(ending=False, hung_up=None):
     SIGHUP.
     """
     outer = _watch()
-    if outer is not None or not _in_main_thread():
+    if outer is not None or not _is_main_thread():
         yield [] if outer is None else outer.received
         return
     watch = _Watch(hung_up)
@@ -85,7 +85,7 @@ def stop_after_step(ending):
     try:
         with collect_signals(ending) as received:
             # without effect if others handle all signals, and in threads that receive none
-            watch = (_watch() if _in_main_thread() else None) or _Watch(None)
+            watch = (_watch() if _is_main_thread() else None) or _Watch(None)
             before, watch.waits = watch.waits, True
             try:
                 yield received

@@ -106,8 +106,8 @@ class SVGPEstimator(BaseEstimator):
         Masked arrays are refused first, because scikit-learn would drop the mask, and dates, which
         it would convert.
         """
-        check.unmasked("X", X)
-        check.unmasked("y", y)
+        check.refuse_masked("X", X)
+        check.refuse_masked("y", y)
         refuse_dates(X)
         refuse_other_shapes(y, self._shapes_of_y)
         options = {"dtype": [np.float64, np.float32], "reset": reset}
@@ -136,7 +136,7 @@ class SVGPEstimator(BaseEstimator):
         in rounding to a thousandth. The weights are None if every row counts once.
         """
         if weights is not None:
-            check.unmasked("sample_weight", weights)
+            check.refuse_masked("sample_weight", weights)
             weights = _check_sample_weight(weights, X, dtype=X.dtype, ensure_non_negative=True)
             there = weights > 0
             if not there.any():

@@ -146,8 +146,8 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
 
     def score(self, X, y, sample_weight=None):
         """Return the accuracy of predictions at X (N, D), with weights (N,) of rows."""
-        check.unmasked("y", y)
-        check.unmasked("sample_weight", sample_weight)
+        check.refuse_masked("y", y)
+        check.refuse_masked("sample_weight", sample_weight)
         return super().score(X, y, sample_weight)
 
     def sample_y(self, X, n_samples=1, random_state=0):

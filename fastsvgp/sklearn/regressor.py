@@ -337,8 +337,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         Counts with trials or exposures are compared per unit, weighted by these; limits of
         censored targets are left out.
         """
-        check.unmasked("y", y)
-        check.unmasked("sample_weight", sample_weight)
+        check.refuse_masked("y", y)
+        check.refuse_masked("sample_weight", sample_weight)
         check_is_fitted(self)
         columns = recipes.columns_of(self.model_.likelihood)
         if len(columns) > 1:

@@ -219,13 +219,13 @@ def fit(
     if group is not None:
         if seconds is not None:
             raise ValueError("fit: `seconds` is for one process; with a `group` give `steps`")
-        return ranks.fitted(_fitted, group, model, X, Y, given)
+        return ranks.run(_fit, group, model, X, Y, given)
     if seconds is not None:
-        return by_time.fitted(_fitted, model, X, Y, seconds, given)
-    return _fitted(model, X, Y, given)
+        return by_time.run(_fit, model, X, Y, seconds, given)
+    return _fit(model, X, Y, given)
 
 
-def _fitted(model, X, Y, given, session=None, until=None):
+def _fit(model, X, Y, given, session=None, until=None):
     """Run ``fit`` in one process, or in the session of a group.
 
     given : arguments by name, with the options of the kind
@@ -257,7 +257,7 @@ def _fitted(model, X, Y, given, session=None, until=None):
         until=until,
     )
     about = {"note": as_json("fit: `note`", call.note)}
-    about |= _of_checkpoint(call, session, model, X, Y, weights)
+    about |= _checkpoint_fields(call, session, model, X, Y, weights)
     request = Request(
         model, X, Y, weights, call.epochs, call.batch_size, call.optimiser,
         None if call.fixed is None else as_names(call.fixed), call.jitter, call.rng,
@@ -271,12 +271,12 @@ def _weights(model, Y, weights):
     if weights is None:
         return None
     columns = check.num_columns(getattr(model, "likelihood", None))
-    weights = weighing.shaped(whole("weights", rows("weights", weights)), Y, columns)
+    weights = weighing.shape_weights(whole("weights", rows("weights", weights)), Y, columns)
     weighing.check_values(weights)
     return weights
 
 
-def _of_checkpoint(call, session, model, X, Y, weights):
+def _checkpoint_fields(call, session, model, X, Y, weights):
     """Return the fields ``data`` and ``kernels``, if a checkpoint is written or read."""
     if session is not None and session.own:
         return {"data": {}}  # digests depend on the rank, and the split over ranks can change
@@ -284,8 +284,8 @@ def _of_checkpoint(call, session, model, X, Y, weights):
         return {}
     more = {} if weights is None else {"weights": weights}
     return {
-        "data": data_digests.of(X=X, Y=Y, **more),
-        "kernels": dispatch.kernels_of(devices.home_of(model)),
+        "data": data_digests.compute(X=X, Y=Y, **more),
+        "kernels": dispatch.kernels_of(devices.device_array(model)),
     }
 
 

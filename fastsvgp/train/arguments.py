@@ -125,7 +125,7 @@ class Request:
             listed = ", ".join(f"`{name}`" for name in given)
             raise ValueError(f"fit: {trained}; {listed} would have no effect")
 
-    def planned(self, batches, per_round=1):
+    def make_plan(self, batches, per_round=1):
         """Return the plan of a training whose steps take ``per_round`` of these batches each."""
         every = self.plan.validate_every or -(-batches.per_epoch // per_round)
         steps = self._total(batches.num_data / batches.size / per_round)

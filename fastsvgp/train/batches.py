@@ -64,7 +64,7 @@ class Batches:
         # so it is read once.
         rows, back = np.unique(rows, return_inverse=True)
         return tuple(
-            read_rows(name, data, rows)[devices.like(back, data)]
+            read_rows(name, data, rows)[devices.copy_to(back, data)]
             for name, data in self._data.items()
         )
 
@@ -152,7 +152,7 @@ def locate_inputs(error, name, rows):
 
 def read_rows(name, data, rows):
     """Return the rows with these increasing numbers, checked as by ``whole``."""
-    return whole(name, data[devices.like(rows, data)])
+    return whole(name, data[devices.copy_to(rows, data)])
 
 
 class OnDevice:
@@ -175,20 +175,21 @@ class OnDevice:
         """As ``Batches.at``, on the device."""
         if self._cached is not None:
             return self._cached
-        batch = tuple(devices.like(array, self._device_like) for array in self._read(step))
+        batch = tuple(devices.copy_to(array, self._device_like) for array in self._read(step))
         if self.size == self.num_data:
             self._cached = batch
         return batch
 
     def rows(self, step):
         """As ``Batches.rows``, on the host."""
-        return self._between_reads(self._batches.rows, step)
+        return self._call_between_reads(self._batches.rows, step)
 
     def inputs(self, rows):
         """As ``Batches.inputs``, on the device."""
-        return devices.like(self._between_reads(self._batches.inputs, rows), self._device_like)
+        inputs = self._call_between_reads(self._batches.inputs, rows)
+        return devices.copy_to(inputs, self._device_like)
 
-    def _between_reads(self, function, *args):
+    def _call_between_reads(self, function, *args):
         """Call a function of the batches, after any read in progress."""
         return (
             function(*args)
@@ -209,7 +210,7 @@ class OnDevice:
 
     def locate(self, error, step):
         """As ``Batches.locate``."""
-        self._between_reads(self._batches.locate, error, step)
+        self._call_between_reads(self._batches.locate, error, step)
 
 
 def batches_of(session, X, Y, size, seed, weights):

@@ -14,7 +14,7 @@ TIMED = 20  # steps that are timed to predict the number of steps, if a schedule
 PILOT = "callback", "patience", "validate", "checkpoint", "checkpoint_every", "resume", "note"
 
 
-def fitted(fit, model, X, Y, seconds, given):
+def run(fit, model, X, Y, seconds, given):
     """Run ``fit(model, X, Y, given)`` for ``seconds``, compilation not counted.
 
     A first step, whose result is discarded, compiles everything that steps need. If a schedule of

@@ -44,7 +44,7 @@ class Checkpoints:
         self._resumed, self._in_the_way = resumed, False
         if path is None:
             return
-        self.path = _checked(path)
+        self.path = _check_path(path)
         files.clear_leftovers(self.path)
         if os.path.isfile(self.path) and not _same(self.path, resumed):
             self._in_the_way = True
@@ -139,7 +139,7 @@ def _steps(path):
     return steps if type(steps) is int else None
 
 
-def _checked(path):
+def _check_path(path):
     """Return the path as text; refuse a folder, and a path in a folder that does not exist."""
     path = files.as_path("`checkpoint`", path)
     if os.path.isdir(path):

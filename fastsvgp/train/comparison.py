@@ -32,7 +32,7 @@ def _plain(name, value):
     if value is None or isinstance(value, (bool, int, float, str)):
         return {name: value}
     if isinstance(value, np.ndarray) or on_device(value):
-        return {name: f"an array {data_digests.hashed(value)}"}
+        return {name: f"an array {data_digests.digest_text(value)}"}
     kind, fields = _kind_and_fields(value)
     if fields is None:
         return {name: kind}

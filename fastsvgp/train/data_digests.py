@@ -11,7 +11,7 @@ WHOLE = 2**26  # bytes: largest array in memory, or on a device, that is digeste
 ROWS = 256  # evenly spread, including the first and the last
 
 
-def of(**data):
+def compute(**data):
     """Return digests of arrays by name, as JSON can hold them.
 
     Each has the shape, the dtype, a digest of 256 rows, and, for arrays in memory or on a device of
@@ -42,7 +42,7 @@ def _on_host(array):
     return array.get() if on_device(array) else array
 
 
-def hashed(array):
+def digest_text(array):
     """Return dtype, shape and digest of an array as text."""
     array = _on_host(array)
     return f"{array.dtype.name} {array.shape} {_hash(array)}"
@@ -64,7 +64,7 @@ def differences(then, now):
         for what in ("shape", "dtype"):
             if old[what] != new[what]:
                 words.append(
-                    f"`{name}` had {what} {_shown(old[what])} then, {_shown(new[what])} now"
+                    f"`{name}` had {what} {_describe(old[what])} then, {_describe(new[what])} now"
                 )
                 break
         else:
@@ -77,5 +77,5 @@ def differences(then, now):
     return words
 
 
-def _shown(value):
+def _describe(value):
     return tuple(value) if isinstance(value, list) else value

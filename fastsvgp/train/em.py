@@ -172,7 +172,7 @@ def em(
         raise TypeError(f"em: `rng` must be a whole number from 0, a seed, got {rng!r:.100}")
     resume = None if resume is None else files.as_path("em: `resume`", resume)
     unsaved = checkpoint is None and resume is None
-    digests = {} if unsaved else {"data": data_digests.of(X=X, Y=Y)}
+    digests = {} if unsaved else {"data": data_digests.compute(X=X, Y=Y)}
     fixed = as_names(fixed)
     moved = [path for path in free_paths(model, fixed) if not matches(path, paths_of_q(model))]
     none, size = Rounds(np.zeros(0), np.zeros(0), np.zeros(0)), batch_size or len(X)
@@ -326,10 +326,10 @@ class EMSteps(Steps):
 
             The line search then backtracks.
             """
-            there = unravel(devices.like(vector, unravel.home))
+            there = unravel(devices.copy_to(vector, unravel.device_like))
             try:
                 value, grad = self._bound(there, unravel.paths)
-                flat = unravel.pullback(devices.like(vector, unravel.home), grad)
+                flat = unravel.pullback(devices.copy_to(vector, unravel.device_like), grad)
                 flat = -(flat.get() if on_device(flat) else flat)
                 # the line search would interpolate 1e200 to no step at all
                 worst = best["value"] - 10 * max(1.0, abs(best["value"]))

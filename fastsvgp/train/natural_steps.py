@@ -32,8 +32,8 @@ from ..optim.natural.backtracking import (
     check_value,
     non_decreasing,
 )
-from ..optim.natural.sites import SiteWalk
-from ..optim.natural.step import natural_step, stepped
+from ..optim.natural.sites import SiteSteps
+from ..optim.natural.step import natural_step, take_step
 from ..posteriors.base import PriorFactor
 from ..posteriors.dual_sites import DualTying, WhitenedState
 from ..posteriors.gaussian_factor import GaussianFactor
@@ -47,7 +47,7 @@ from ..sites.site_pass import finite_sums
 from .arguments import rows_of_both
 from .batches import locate_rows, locating, read_rows, whole
 
-WALKING = GaussianFactor, DualTying  # posteriors whose steps can share a factor
+SHARE_FACTOR = GaussianFactor, DualTying  # posteriors whose steps can share a factor
 GROW = 1.5  # factor by which a halved step size grows again
 
 
@@ -127,12 +127,12 @@ def natural_steps(
     batches = _batches(rows, check.whole("steps", steps, 0))
     monotone = check.flag("monotone", monotone)
 
-    def walked(model, X, Y):
-        walk = WALKS[type(model)](model, X, Y, rng, num_data, jitter)
-        infos = _go(walk.step, batches, size, monotone, tolerance)
-        return walk.model, infos
+    def take_steps(model, X, Y):
+        kept = STEPS_OF[type(model)](model, X, Y, rng, num_data, jitter)
+        infos = _go(kept.step, batches, size, monotone, tolerance)
+        return kept.model, infos
 
-    return run(walked, model, X, Y)
+    return run(take_steps, model, X, Y)
 
 
 def _size(step_size, rows, tolerance):
@@ -179,7 +179,7 @@ def _go(step, batches, largest, monotone, tolerance):
     return infos
 
 
-class Walk:
+class KeptFactorSteps:
     """The state between steps; each step has its own batch.
 
     X and Y, of at least one row, determine the dtype.
@@ -252,12 +252,12 @@ class _Data:
 FIRST = np.arange(1)  # one row determines the dtype
 
 
-class _WalkOfRows(Walk):
+class _StepsOnRows(KeptFactorSteps):
     """Steps of an SVGP on rows of given data."""
 
     def __init__(self, model, X, Y, rng, num_data, jitter):
         check.parts(model)
-        if not isinstance(model.posterior, WALKING):
+        if not isinstance(model.posterior, SHARE_FACTOR):
             kind = type(model.posterior).__name__
             raise TypeError(
                 f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it"
@@ -273,7 +273,7 @@ class _WalkOfRows(Walk):
         return self._data.call(take, rows)
 
 
-class _WalkOfLatents:
+class _StepsOnLatents:
     """Steps of a ``MultiGP`` on rows of given data, with one factor of Kuu for each layer."""
 
     def __init__(self, model, X, Y, rng, num_data, jitter):
@@ -286,13 +286,13 @@ class _WalkOfLatents:
     def step(self, rows, size, monotone):
         def take(X, Y):
             options = {"step_size": size, "monotone": monotone} | self._options
-            return stepped(self.model, X, Y, self._scale, **options)
+            return take_step(self.model, X, Y, self._scale, **options)
 
         self.model, info, *_ = self._data.call(take, rows)
         return info
 
 
-class _WalkOfSites(SiteWalk):
+class _StepsOnSites(SiteSteps):
     """Steps of a ``SiteSVGP`` or a ``VGP``, on all data: ``rows`` are those whose sites move.
 
     ``SiteSVGP``: 2 M^2 N flops once, and then 4 M^2 B + M^3 per step; Lam of all data is cached up
@@ -307,12 +307,12 @@ class _WalkOfSites(SiteWalk):
         super().__init__("natural_steps", model, X, Y, jitter, rng)
 
 
-WALKS = {SVGP: _WalkOfRows, MultiGP: _WalkOfLatents} | dict.fromkeys(SITES_OF, _WalkOfSites)
-for kind in WALKS.keys() - {SVGP}:
+STEPS_OF = {SVGP: _StepsOnRows, MultiGP: _StepsOnLatents} | dict.fromkeys(SITES_OF, _StepsOnSites)
+for kind in STEPS_OF.keys() - {SVGP}:
     models.share(kind, SVGP, "natural_steps")
 
 
-def to_optimum(model, X, Y, *, steps, tolerance, **options):
+def step_to_optimum(model, X, Y, *, steps, tolerance, **options):
     """Take monotone natural steps until the bound rises by less than ``tolerance``.
 
     At most ``steps`` of them; ``options`` are the options of ``natural_step``.
@@ -328,14 +328,12 @@ def to_optimum(model, X, Y, *, steps, tolerance, **options):
 
 
 @public_call()
-def steps_on(model, batches, *, step_size, num_data, rng, jitter, located):
+def steps_on(model, batches, *, step_size, num_data, rng, jitter, call):
     """Take a step on each batch; return ``(model, infos)``.
 
-    ``located(function, i, ...)`` makes the calls for the i-th batch.
+    ``call(function, i, ...)`` makes the calls for the i-th batch.
     """
     X, Y, *weights = batches[0]
-    walk = located(Walk, 0, model, X, Y, rng, num_data, jitter, *weights)
-    infos = [
-        located(partial(walk.take, size=step_size), i, *batch) for i, batch in enumerate(batches)
-    ]
-    return walk.model, infos
+    kept = call(KeptFactorSteps, 0, model, X, Y, rng, num_data, jitter, *weights)
+    infos = [call(partial(kept.take, size=step_size), i, *batch) for i, batch in enumerate(batches)]
+    return kept.model, infos

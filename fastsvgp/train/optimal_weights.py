@@ -12,17 +12,17 @@ from ..files import Path
 from ..qsgp import model as qsgp
 from ..qsgp.closed_form import (
     WeightsInfo,
-    by_conjugate_gradients,
     diagonal_from,
     noise_of,
-    with_mean,
+    replace_mean,
+    solve_by_conjugate_gradients,
 )
 from ..qsgp.dual_blocks import blocks_of
 from ..qsgp.model import QSGP
 from ..records import leaf, record, replace, static
 from ..records.typed import Array, RecordT, Seed, Vector
 from ..runtime import devices, tuning
-from ..runtime.deferred_checks import confirmed
+from ..runtime.deferred_checks import confirm
 from ..runtime.edge import public_call, run
 from . import comparison, data_digests
 from .arguments import Data, count, given_seed, rows_of_both, seed_of
@@ -30,7 +30,7 @@ from .batches import Batches, locate_inputs, locating
 from .checkpoints import Checkpoints
 from .kinds.qsgp import cast_to_first
 from .loop import LoopOptions, Recorder
-from .state import TrainingState, begun
+from .state import TrainingState, begin
 from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -150,11 +150,11 @@ def optimal_weights(
     }  # fmt: skip
     if method == "blocks":
         _refuse(method, {"iterations": iterations})
-        return _by_blocks(model, X, Y, tolerance, jitter, callback, **of_blocks)
+        return _solve_by_blocks(model, X, Y, tolerance, jitter, callback, **of_blocks)
     _refuse(method, of_blocks)
     steps = ITERATIONS if iterations is None else check.whole("iterations", iterations, 0)
     settings = {"iterations": steps, "tolerance": tolerance, "jitter": jitter}
-    return run(by_conjugate_gradients, model, X, Y, callback=callback, **settings)
+    return run(solve_by_conjugate_gradients, model, X, Y, callback=callback, **settings)
 
 
 def _refuse(method, others):
@@ -166,23 +166,23 @@ def _refuse(method, others):
         )
 
 
-def _by_blocks(
+def _solve_by_blocks(
     model, X, Y, tolerance, jitter, callback, *,
     block, epochs, rng, checkpoint, checkpoint_every, resume,
 ):  # fmt: skip
     X, Y = rows_of_both("optimal_weights", X, Y)
-    qsgp.checked_parts(model)
+    qsgp.check_parts(model)
     system = blocks_of(model.basis, noise_of("optimal_weights", model))
-    batches = Blocks(X, Y, _block(block, model.basis, len(X)), seed_of(rng))
+    batches = EpochBlocks(X, Y, _block(block, model.basis, len(X)), seed_of(rng))
     epochs = EPOCHS if epochs is None else check.whole("epochs", epochs, 0)
     total = epochs * batches.per_epoch
     resume = None if resume is None else files.as_path("optimal_weights: `resume`", resume)
     kept = checkpoint is not None or resume is not None
-    about = {"data": data_digests.of(X=X, Y=Y)} if kept else {}
+    about = {"data": data_digests.compute(X=X, Y=Y)} if kept else {}
     about["settings"] = comparison.settings(total=total, block=batches.size, rng=given_seed(rng))
-    state, batches = begun(_fresh(model, system, batches, about), resume, batches)
+    state, batches = begin(_fresh(model, system, batches, about), resume, batches)
     state, dtype = cast_to_first(state, batches)
-    state = replace(state, natural=_placed(state.natural, state.model.posterior.mean))
+    state = replace(state, natural=_move_dual(state.natural, state.model.posterior.mean))
     system = blocks_of(state.model.basis, float(noise_of("optimal_weights", state.model)))
     runs = _runs(len(X))
     if system.exact:
@@ -209,22 +209,22 @@ def _block(block, basis, N):
 
 def _fresh(model, system, batches, about):
     """Return the state before the first block, with a mean of zeros."""
-    m, N, home = model.basis.num_functions(), batches.num_data, devices.home_of(model)
+    m, N, device_like = model.basis.num_functions(), batches.num_data, devices.device_array(model)
     model.posterior.check_size(m)
     dual = DualState(
-        dual=np.zeros(N, like=home),
-        mean=None if system.exact else np.zeros(m, like=home),
+        dual=np.zeros(N, like=device_like),
+        mean=None if system.exact else np.zeros(m, like=device_like),
         residuals=np.zeros(0),
         products=not system.exact and m <= FEW * batches.size,
     )
-    start = with_mean(model, np.zeros(m, like=home))
+    start = replace_mean(model, np.zeros(m, like=device_like))
     return TrainingState(start, natural=dual, seed=batches.seed, **about)
 
 
-def _placed(dual, home):
+def _move_dual(dual, device_like):
     """Return a ``DualState`` on the device of the model."""
     arrays = {name: getattr(dual, name) for name in ("dual", "mean", "kept_dual", "kept_mean")}
-    arrays = {name: devices.like(a, home) for name, a in arrays.items() if a is not None}
+    arrays = {name: devices.copy_to(a, device_like) for name, a in arrays.items() if a is not None}
     return replace(dual, **arrays)
 
 
@@ -252,7 +252,7 @@ def _check_functions_at_rows(basis, batches, runs, dtype):
     )
 
 
-class Blocks(Batches):
+class EpochBlocks(Batches):
     """Batches that divide each epoch evenly, so that an epoch has each row once."""
 
     def _rows(self, step):
@@ -312,7 +312,7 @@ class BlockSteps(Steps):
     def _move_to(self, now):
         self._now, given = now, self._given
         mean = now.dual if now.mean is None else now.mean
-        self.snapshot = Snapshot(lambda: with_mean(given, mean), lambda: {"natural": now})
+        self.snapshot = Snapshot(lambda: replace_mean(given, mean), lambda: {"natural": now})
 
     def info(self):
         """Return the ``WeightsInfo`` of the steps so far."""
@@ -325,14 +325,14 @@ class BlockSteps(Steps):
 
     def run(self, count, record):
         for _ in range(count):
-            if self._step % self._batches.per_epoch == 0 and self._converged():
+            if self._step % self._batches.per_epoch == 0 and self._has_converged():
                 return
             size = self._take()
             epoch = self._step / self._batches.per_epoch
             entries = {"step_size": size, "natural_step_size": None, "jitter": 0.0, "epoch": epoch}
             record(self._gains[-1], False, **entries)
 
-    def _converged(self):
+    def _has_converged(self):
         found = self._now.residuals
         return bool(len(found)) and found[-1] <= self._tolerance
 
@@ -340,12 +340,12 @@ class BlockSteps(Steps):
         """Solve for one block; return the size of its step."""
         now, at = self._now, self._step % self._batches.per_epoch
         data, rows = self._batches.at(self._step), self._batches.rows(self._step)
-        rows = devices.like(rows, now.dual)
+        rows = devices.copy_to(rows, now.dual)
         with locating(self._batches.locate, self._step):
-            step, squares, targets = confirmed(self._solved, (rows, *data), {})
+            step, squares, targets = confirm(self._solve, (rows, *data), {})
         if not math.isfinite(step.gain):
             what = f"optimal_weights: block {self._step + 1} moved the dual by {step.gain} nats"
-            raise check.diverged(what, self._given)
+            raise check.diverged_error(what, self._given)
         kept = {}
         if at == 0 and not (now.products or self._system.exact):
             kept = {"kept_dual": now.dual, "kept_mean": now.mean}
@@ -361,19 +361,19 @@ class BlockSteps(Steps):
         )
         self._gains.append(step.gain)
         self._step += 1
-        self._move_to(self._after_epoch(now) if at == self._batches.per_epoch - 1 else now)
+        self._move_to(self._end_epoch(now) if at == self._batches.per_epoch - 1 else now)
         return step.size
 
-    def _solved(self, rows, X, Y):
+    def _solve(self, rows, X, Y):
         """Return the ``BlockStep`` of some rows, their squared residual, and squared targets."""
         now = self._now
-        _, X, Y, _ = qsgp.checked_data(self._given, X, Y)
+        _, X, Y, _ = qsgp.check_data(self._given, X, Y)
         mean = now.dual if now.mean is None else now.mean
         residual = self._system.residual(X, Y.astype(np.float64), now.dual[rows], mean)
         step = self._system.step(X, residual, now.products)
         return step, _sum_of_squares(residual), _sum_of_squares(Y)
 
-    def _after_epoch(self, now):
+    def _end_epoch(self, now):
         """Return the state after an epoch; undo it if its residual has risen."""
         found = _relative(now.squares, now.targets)
         before = now.residuals[-1] if len(now.residuals) else 1.0

@@ -25,9 +25,9 @@ from ..distributed.protocol import (
     Stopped,
     TrainingGroup,
     disagreement,
+    is_reported,
     mark_reported,
     mark_unreported,
-    reported,
 )
 from ..errors import Diverged, warn
 from ..records import replace
@@ -64,7 +64,7 @@ class Session(TrainingGroup):
         self.validates, self.ending, self.replicating = validates, ending, False
         self.over = False
 
-    def begun(self, *state):
+    def begin_step(self, *state):
         """Return the state at the start of a step: that of rank 0, if the ranks have drifted."""
         if self.replicating:
             self.report()
@@ -78,10 +78,10 @@ class Session(TrainingGroup):
         return own
 
 
-def fitted(fit, group, model, X, Y, given):
+def run(fit, group, model, X, Y, given):
     """Run ``fit(model, X, Y, given, session)`` on all ranks of a group, each with a ``Session``."""
     communicator = Communicator.of(group)
-    everyone = communicator.run(lambda: communicator.gathered(_facts(group, model, X, Y, given)))
+    everyone = communicator.run(lambda: communicator.gather(_facts(group, model, X, Y, given)))
     data = [one["_data"] for one in everyone if "_data" in one]
     if data and (other := same_data.differing(data)):
         raise disagreement(NUMBERS + other[0], other[1])
@@ -98,11 +98,11 @@ def fitted(fit, group, model, X, Y, given):
         communicator.training = True
         try:
             if given["resume"] is not None:
-                copy = _resumed(communicator, given["resume"])
+                copy = _copy_checkpoint(communicator, given["resume"])
                 given = given | {"resume": stack.enter_context(copy)}
             return fit(model, X, Y, given, session)
         except Exception as failure:
-            if not session.over and not reported(failure):
+            if not session.over and not is_reported(failure):
                 session.report(failure)
             raise
         finally:
@@ -113,10 +113,10 @@ def _facts(group, model, X, Y, given):
     """Return the arguments on which ranks must agree; names that begin with "_" can differ."""
     X, Y, weights = data_rows("X", X), data_rows("Y", Y), given["weights"]
     _refuse_kind(model)
-    counted = _counted_rows(group, X, Y, weights)
+    counted = _count_rows(group, X, Y, weights)
     found = reduce.facts_of(group, model, X, Y) | {"_rows": [len(X), counted]}
     if group.rows == "all" and group.size > 1:
-        found["_data"] = same_data.of_all(X, Y, weights)
+        found["_data"] = same_data.digest_all(X, Y, weights)
     found["numbers of the model"] = reduce.fingerprint(model)
     if given["resume"] is not None:
         files.as_path("fit: `resume`", given["resume"])
@@ -137,7 +137,7 @@ def _refuse_kind(model):
         )
 
 
-def _counted_rows(group, X, Y, weights):
+def _count_rows(group, X, Y, weights):
     """Count the rows of positive weight; ``ValueError`` for data that a rank cannot have."""
     if len(X) != len(Y):
         raise ValueError(
@@ -172,7 +172,7 @@ def _facts_of_options(given):
 
 
 @contextlib.contextmanager
-def _resumed(communicator, path):
+def _copy_checkpoint(communicator, path):
     """Copy the checkpoint of rank 0 to a file that this rank can read."""
     content = broadcast.broadcast_file(communicator, path)
     if communicator.rank == 0:
@@ -226,8 +226,8 @@ class RankRecorder(Recorder):
                 if reason != "interrupted" and not self._signals and session.pending is None:
                     self._validate(at_end=True)
             except BaseException as failure:
-                error = _of_our_own(failure)
-            reason = self._closed(reason, error)
+                error = _mark_own(failure)
+            reason = self._close(reason, error)
         end = self._whole_state()
         if session.validates:
             end = self._best_of_rank_0(end)
@@ -254,7 +254,7 @@ class RankRecorder(Recorder):
         try:
             self._validate()
         except BaseException as error:
-            session.pending = _of_our_own(error)
+            session.pending = _mark_own(error)
         while self._state.step < total:
             try:
                 self._steps.run(total - self._state.step, self._record)
@@ -265,7 +265,7 @@ class RankRecorder(Recorder):
                 session.pending = None
                 return _reason(stop.reasons)
             except Disagreement as error:
-                if not reported(error):
+                if not is_reported(error):
                     raise
                 warn(
                     f"step {self._state.step + 1}: the ranks hold different parameters, as rounding"
@@ -274,13 +274,13 @@ class RankRecorder(Recorder):
                 )
                 session.replicating = True
             except BaseException as error:
-                raise self._after(self._shared(error)) from None
+                raise self._save_last_step(self._report(error)) from None
         return "steps" if self._state.step >= total else "converged"
 
-    def _shared(self, error):
+    def _report(self, error):
         """Report the error of this rank in place of the next step; return the error to raise."""
         session = self._session
-        if reported(error):
+        if is_reported(error):
             # mark the error itself, because ``from None`` drops its cause
             return mark_reported(error)
         session.over = True
@@ -290,7 +290,7 @@ class RankRecorder(Recorder):
             return shared
         return error
 
-    def _after(self, error):
+    def _save_last_step(self, error):
         """Save the last complete step, if training can resume from it; return the error."""
         if not isinstance(error, Diverged) and self._state.step > self._start_step:
             self._save_after(error)
@@ -306,7 +306,7 @@ class RankRecorder(Recorder):
         except StopTraining as end:
             session.pending = Stopped(REASONS[str(end)])
         except BaseException as error:
-            session.pending = _of_our_own(error)
+            session.pending = _mark_own(error)
         state, plan = self._state, self._plan
         more = plan.patience is not None and state.step < plan.steps
         if more and not session.validates and state.trend.waited >= plan.patience:
@@ -324,7 +324,7 @@ class RankRecorder(Recorder):
         ):
             raise StopTraining("patience")
 
-    def _closed(self, reason, error):
+    def _close(self, reason, error):
         """Agree on the reason why all ranks end; raise if one failed after the last step."""
         session = self._session
         pending = error or session.pending
@@ -336,19 +336,19 @@ class RankRecorder(Recorder):
         except Stopped as stop:
             return _reason(stop.reasons)
         except BaseException as failure:
-            raise self._after(failure) from None
+            raise self._save_last_step(failure) from None
         return reason
 
     def _best_of_rank_0(self, end):
         """Return the final state with the scores and the best model of rank 0."""
         session, scores = self._session, np.array(end.scores, float).reshape(-1, 2)
-        first, *_ = session.communicator.gathered({"_scores": scores.tolist()})
+        first, *_ = session.communicator.gather({"_scores": scores.tolist()})
         best = end.model if end.best is None else end.best
         best = broadcast.broadcast_record(session.group, best)
         return replace(end, scores=np.array(first["_scores"], float).reshape(-1, 2), best=best)
 
 
-def _of_our_own(error):
+def _mark_own(error):
     """Return an error raised between steps as one to report; Ctrl-C becomes a request to stop."""
     if isinstance(error, KeyboardInterrupt):
         return Stopped(REASONS["interrupted"])

@@ -144,7 +144,7 @@ def started(fresh, resume):
     if resume is None:
         return fresh
     state = read(resume, fresh)
-    device_like = devices.home_of(fresh.model)
+    device_like = devices.device_array(fresh.model)
     if device_like is None:
         return state
     parts = {name: getattr(state, name) for name in MOVED}
@@ -152,18 +152,18 @@ def started(fresh, resume):
     return replace(
         state,
         **moved,
-        spread=None if state.spread is None else devices.like(state.spread, device_like),
+        spread=None if state.spread is None else devices.copy_to(state.spread, device_like),
     )
 
 
-def begun(fresh, resume, batches):
+def begin(fresh, resume, batches):
     """Return the state to begin with, and the batches in its order, on the device of its model."""
-    state, device_like = started(fresh, resume), devices.home_of(fresh.model)
+    state, device_like = started(fresh, resume), devices.device_array(fresh.model)
     batches.reseed(state.seed)
     return state, batches if device_like is None else OnDevice(batches, device_like)
 
 
-def settled(state, jitter, checked, X, Y, weights=None):
+def settle(state, jitter, checked, X, Y, weights=None):
     """Return ``(state, jitter, dtype)`` in the dtype of the bound, which a first batch determines.
 
     checked : ``checked(model, X, Y)`` refuses invalid data; the last item of its result is the

@@ -6,7 +6,7 @@ from support.numerics import nine_point
 from support.weight_problems import BASES, COVARIANCE, basis_of
 
 import fastsvgp as fs
-from fastsvgp.qsgp.bases.base import Weights
+from fastsvgp.qsgp.bases.base import BasisWeights
 
 JITTER = 1e-2
 N, M = 11, 8
@@ -32,7 +32,7 @@ def test_products_and_energy_are_those_of_whole_features(rng, name):
     basis, X, W, v = problem(rng, name)
     phi, S = basis.features(X), prior_precision(basis)
     assert phi.shape == (N, M) and basis.num_functions() == M
-    out, squares = basis.products(X, Weights(W, v))
+    out, squares = basis.products(X, BasisWeights(W, v))
     np.testing.assert_allclose(out, W @ phi.T, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(squares, (phi * phi) @ v, rtol=1e-10)
     energy = basis.energy(W, v, JITTER)
@@ -45,14 +45,14 @@ def test_cotangents_of_a_basis_by_differences(rng, name):
     """Of every result of a basis, in every argument."""
     basis, X, W, v = problem(rng, name)
     out_bar, squares_bar, a, b = rng.standard_normal((3, N)), rng.standard_normal(N), 0.7, -0.4
-    of_data = basis.products_vjp(X, Weights(W, v), out_bar, squares_bar, ("basis",))
+    of_data = basis.products_vjp(X, BasisWeights(W, v), out_bar, squares_bar, ("basis",))
     of_prior = basis.energy_vjp(a, b, basis.energy(W, v, JITTER).saved, W, v, ("basis",))
     vector, unravel = fs.ravel(basis, unconstrained=False)
     bar = unravel.pullback(vector, basis.gradient(of_data[2], of_prior[2]))
 
     def value(vector, W, v):
         there = unravel(vector)
-        out, squares = there.products(X, Weights(W, v))
+        out, squares = there.products(X, BasisWeights(W, v))
         energy = there.energy(W, v, JITTER)
         return (
             np.vdot(out_bar, out)
@@ -102,7 +102,7 @@ def test_only_what_is_needed_of_a_basis(rng, name):
 
 
 def both(basis, out_bar, squares_bar, X, W, v, saved, need):
-    return basis.products_vjp(X, Weights(W, v), out_bar, squares_bar, need), basis.energy_vjp(
+    return basis.products_vjp(X, BasisWeights(W, v), out_bar, squares_bar, need), basis.energy_vjp(
         0.7, -0.4, saved, W, v, need
     )
 
@@ -112,13 +112,13 @@ def test_panels_give_the_result_of_one_matrix(rng, name, tune):
     basis, X, W, v = problem(rng, name)
     bars = rng.standard_normal((3, N)), rng.standard_normal(N)
     whole = (
-        basis.products(X, Weights(W, v)),
-        basis.products_vjp(X, Weights(W, v), *bars, ("basis",)),
+        basis.products(X, BasisWeights(W, v)),
+        basis.products_vjp(X, BasisWeights(W, v), *bars, ("basis",)),
     )
     tune(basis_panel_numbers=3 * N)
     parts = (
-        basis.products(X, Weights(W, v)),
-        basis.products_vjp(X, Weights(W, v), *bars, ("basis",)),
+        basis.products(X, BasisWeights(W, v)),
+        basis.products_vjp(X, BasisWeights(W, v), *bars, ("basis",)),
     )
     for a, b in zip(whole[0] + whole[1][:2], parts[0] + parts[1][:2], strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-13)
@@ -140,7 +140,7 @@ def test_many_fourier_features_have_the_covariance(rng, family):
         rng.standard_normal((6, 2)),
         fs.qsgp.RandomFourier(covariance, num_features=m, seed=7),
     )
-    one, nothing = np.ones((1, 1)), Weights(np.zeros((1, m)), np.zeros(m))
+    one, nothing = np.ones((1, 1)), BasisWeights(np.zeros((1, m)), np.zeros(m))
     phi = np.concatenate([basis.products_vjp(x[None], nothing, one, np.zeros(1), ())[0] for x in X])
     K = phi @ phi.T
     np.testing.assert_allclose(np.diag(K), 1.7, rtol=1e-9)
@@ -154,19 +154,19 @@ def test_products_of_some_units_are_those_of_their_functions(rng, name):
     at = basis.functions(units)
     assert list(at) == ([4, 5, 0, 1, 4, 5, 6, 7] if name == "fourier" else [2, 0, 2, 3])
     phi, W, v = basis.features(X)[:, at], W[:, at], v[at]
-    out, squares = basis.products(X, Weights(W, v, units))
+    out, squares = basis.products(X, BasisWeights(W, v, units))
     np.testing.assert_allclose(out, W @ phi.T, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(squares, (phi * phi) @ v, rtol=1e-10)
     out_bar, squares_bar = rng.standard_normal((3, N)), rng.standard_normal(N)
     W_bar, v_bar, bars = basis.products_vjp(
-        X, Weights(W, v, units), out_bar, squares_bar, ("basis",)
+        X, BasisWeights(W, v, units), out_bar, squares_bar, ("basis",)
     )
     np.testing.assert_allclose(W_bar, out_bar @ phi, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(v_bar, squares_bar @ (phi * phi), rtol=1e-10, atol=1e-12)
     whole = np.zeros((3, M)), np.zeros(M)
     np.add.at(whole[0].T, at, W.T)  # the same function, with the weights of its repeats
     np.add.at(whole[1], at, v)
-    expected = basis.products_vjp(X, Weights(*whole), out_bar, squares_bar, ("basis",))[2][
+    expected = basis.products_vjp(X, BasisWeights(*whole), out_bar, squares_bar, ("basis",))[2][
         "covariance"
     ]
     for (path, _, a), (_, _, b) in zip(
@@ -181,7 +181,7 @@ def test_products_and_vjp_are_those_of_two_calls(rng, name, squares):
     """Also with the results that the forward pass keeps for the backward pass."""
     basis, X, W, v = problem(rng, name)
     v, squares_bar = (v, rng.standard_normal(N)) if squares else (None, None)
-    out_bar, need, weights = rng.standard_normal((3, N)), ("basis",), Weights(W, v, None, [])
+    out_bar, need, weights = rng.standard_normal((3, N)), ("basis",), BasisWeights(W, v, None, [])
     products, found = basis.products_and_vjp(X, weights, out_bar, squares_bar, need)
     separate = (
         basis.products(X, weights),

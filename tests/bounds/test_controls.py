@@ -196,7 +196,7 @@ def test_a_paired_control_that_is_advanced_or_stored(rng, tmp_path, name, k):
         fs.records.leaves(again), fs.records.leaves(advanced), strict=True
     ):
         np.testing.assert_array_equal(a, b, err_msg=path)
-    again.checked(moved, np.float64)
+    again.check_against(moved, np.float64)
 
 
 def test_float32(rng):

@@ -7,7 +7,7 @@ from support import definitions
 from support.derivatives import assert_gradient, assert_restricted
 
 import fastsvgp as fs
-from fastsvgp.optim.natural.sites import SiteWalk
+from fastsvgp.optim.natural.sites import SiteSteps
 from fastsvgp.sites import site_pass
 
 JITTER = 1e-3
@@ -180,14 +180,14 @@ def test_rounding_of_strong_sites_is_removed_each_epoch(rng, monkeypatch, P):
     )
     model, X, Y = problem(rng, P=P, likelihood=fs.likelihoods.BernoulliLogit())
     strong = fs.sites.Sites(1e12 * model.sites.lambda1, np.full_like(model.sites.lambda2, 1e12))
-    walk, Y, off = (
-        SiteWalk("natural_step", fs.replace(model, sites=strong), X, (Y > 0) * 1.0, JITTER, None),
+    kept, Y, off = (
+        SiteSteps("natural_step", fs.replace(model, sites=strong), X, (Y > 0) * 1.0, JITTER, None),
         (Y > 0) * 1.0,
         [],
     )
     for step in range(12):  # of 6 rows of 30
-        before, rows, count = walk.model, np.arange(step % 5, 30, 5), len(made)
-        value = walk.step(rows, 1.0, False).value
+        before, rows, count = kept.model, np.arange(step % 5, 30, 5), len(made)
+        value = kept.step(rows, 1.0, False).value
         assert len(made) - count == (step in (5, 11))  # with it more than 30 rows moved
         _, info = fs.natural_step(before, X, Y, rows=rows, step_size=1.0, jitter=JITTER)
         off.append(abs(value / info.value - 1))
@@ -260,7 +260,7 @@ def test_bad_input(rng):
         (
             lambda: fs.elbo(model, X, Y),
             TypeError,
-            "elbo: `model` must be a fastsvgp.DeepGP(, MultiGP)? or SVGP, .* em trains it, .*tie_sites",
+            "must be a fastsvgp.DeepGP(, MultiGP)? or SVGP, .* em trains it.*tie_sites",
         ),
         (
             lambda: fs.predict_f(model, X),

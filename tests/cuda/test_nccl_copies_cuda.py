@@ -76,16 +76,16 @@ def test_digests_of_data_on_the_device(gpu):
         here["Y"][here["weights"] == 0] = np.nan
         there = {name: gpu.there(array) for name, array in here.items()}
         with Counted() as counted:
-            found = same_data.of_rows(**there)
-        assert found == same_data.of_rows(**here)
+            found = same_data.digest_rows(**there)
+        assert found == same_data.digest_rows(**here)
         assert (counted.to_host, counted.bytes_to_host) == (1, 8 * min(rows, 256) * (D + 2 + 2))
-        whole = same_data.of_all(**there)
+        whole = same_data.digest_all(**there)
         # of rows: no more can be compared
-        assert same_data.differing([whole, same_data.of_all(**here)]) is None
+        assert same_data.differing([whole, same_data.digest_all(**here)]) is None
         other = here["X"].copy()
         other[-2] += 1e-12
         assert same_data.differing(
-            [whole, same_data.of_all(**(there | {"X": gpu.there(other)}))]
+            [whole, same_data.digest_all(**(there | {"X": gpu.there(other)}))]
         ) == ("X", [1])
 
 

@@ -93,7 +93,7 @@ def trained(monkeypatch):
     """Return a function of (kind of training, rank, fault): the ends of two ranks."""
     impatient = types.SimpleNamespace(Condition=Impatient, Thread=threading.Thread)
     monkeypatch.setattr(threads, "threading", impatient)
-    run, closed, faults = RankRecorder.run, RankRecorder._closed, {}
+    run, closed, faults = RankRecorder.run, RankRecorder._close, {}
 
     def faulty(method, begins):
         def call(self, *args):
@@ -110,7 +110,7 @@ def trained(monkeypatch):
 
     monkeypatch.setattr(RankRecorder, "run", faulty(run, True))
     # after this call nothing is left to report
-    monkeypatch.setattr(RankRecorder, "_closed", faulty(closed, False))
+    monkeypatch.setattr(RankRecorder, "_close", faulty(closed, False))
 
     def train(kind, rank, fault):
         model, X, Y = problem()

@@ -196,7 +196,7 @@ def test_no_more_rows_are_read_than_said():
             self.read += len(rows)
             return np.zeros((len(rows), 2))
 
-    for function in (same_data.of_rows, same_data.of_all):
+    for function in (same_data.digest_rows, same_data.digest_all):
         X = Noted()
         function(X, np.zeros(10**7, np.int8), None)
         assert X.read == same_data.ROWS
@@ -206,11 +206,11 @@ def test_no_more_rows_are_read_than_said():
 def test_a_digest_tells_shape_dtype_order_and_names(rng, rows):
     """For any number of rows; and JSON can hold it."""
     X, Y = rng.standard_normal((rows, 2)), rng.standard_normal(rows)
-    plain = same_data.of_all(X, Y, None)
+    plain = same_data.digest_all(X, Y, None)
     assert (
         json.loads(json.dumps(plain))
         == plain
-        == same_data.of_all(np.asfortranarray(X), Y.astype(">f8"), None)
+        == same_data.digest_all(np.asfortranarray(X), Y.astype(">f8"), None)
     )
     others = {
         "X": [X.reshape(rows * 2, 1), X.astype(np.float32), X[:, ::-1], X + 1e-12],
@@ -218,7 +218,7 @@ def test_a_digest_tells_shape_dtype_order_and_names(rng, rows):
     }
     for name, arrays in others.items():
         for array in arrays[: None if rows > 1 else 3]:
-            found = same_data.of_all(**({"X": X, "Y": Y} | {name: array}), weights=None)
+            found = same_data.digest_all(**({"X": X, "Y": Y} | {name: array}), weights=None)
             assert same_data.differing([plain, found]) == (name, [1]), array.shape
     assert same_data.differing([plain] * 3) is None
 
@@ -226,7 +226,7 @@ def test_a_digest_tells_shape_dtype_order_and_names(rng, rows):
 def test_arrays_beyond_64_mib_are_not_read_as_a_whole(rng, monkeypatch):
     X, Y = rng.standard_normal((1000, 2)), rng.standard_normal(1000)
     monkeypatch.setattr(same_data, "WHOLE", X.nbytes - 1)
-    found = same_data.of_all(X, Y, None)
+    found = same_data.digest_all(X, Y, None)
     assert list(found["X"]) == ["rows"] and list(found["Y"]) == ["rows", "host"]
 
 

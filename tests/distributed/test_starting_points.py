@@ -221,7 +221,7 @@ def test_shards_may_be_lists_and_have_two_axes(rng):
 def test_long_facts_and_messages_arrive():
     """The facts of a deep GP of twelve layers are longer than a message can be."""
     assert (
-        on_ranks(2, lambda group: Communicator.of(group).gathered({"long": "x" * 9000}))[1]
+        on_ranks(2, lambda group: Communicator.of(group).gather({"long": "x" * 9000}))[1]
         == [{"long": "x" * 9000}] * 2
     )
     own, other = ends(

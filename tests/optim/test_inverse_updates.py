@@ -66,7 +66,9 @@ def test_refresh_from_a_start_that_is_far_too_small(rng, kind):
 def test_nats_limit_the_cost_of_the_variances(rng, kind):
     model, X, _ = problem(rng, kind)
     jitter, nats = 0.02, 0.03
-    fresh, info = fs.optim.inverse_updates(nats=nats).refreshed(model, jitter, X, num_data=3 * N)
+    fresh, info = fs.optim.inverse_updates(nats=nats).update_factor(
+        model, jitter, X, num_data=3 * N
+    )
     L, A = target(fresh, jitter)
     Kuf = model.covariance.matrix(model.inducing, X)
     smallest = jitter + (model.posterior.variance.min() if kind == "Relaxed" else 0)
@@ -81,7 +83,7 @@ def test_steps_are_limited_and_scheduled(rng):
     model, _, _ = problem(rng, "Relaxed")
     # near enough to be stepped from as it is
     model = fs.records.replace_at(model, "posterior.inverse_tril", 0.7 * np.eye(M))
-    one, info = fs.optim.inverse_updates(1e-9, step_size=1.0, max_steps=1).refreshed(model, 0.0)
+    one, info = fs.optim.inverse_updates(1e-9, step_size=1.0, max_steps=1).update_factor(model, 0.0)
     assert info.steps == 1 and info.reason == "steps"
     L, A = target(model, 0.0)
     np.testing.assert_array_equal(
@@ -89,7 +91,7 @@ def test_steps_are_limited_and_scheduled(rng):
     )
     _, info = fs.optim.inverse_updates(
         1e-6, step_size=fs.optim.schedules.log_linear(1e-5, 1.0, 10)
-    ).refreshed(model, 0.0)
+    ).update_factor(model, 0.0)
     assert info.converged and info.steps > 10  # slow, but it arrives
 
 

@@ -302,19 +302,19 @@ def check_sums(rng, gpu, dtype):
 def check_checks(rng, gpu, dtype):
     x = rng.uniform(0.5, 2, (5, 7, 7)).astype(dtype)
     for array in (x, x[0, 0, 0], x[:, 0, 0], x[0], x[0].T, x[0, ::2, 1:3], np.zeros((0, 3), dtype)):
-        assert deferred_checks.within(gpu.there(array)) and deferred_checks.within(
+        assert deferred_checks.all_within(gpu.there(array)) and deferred_checks.all_within(
             gpu.there(array), 0
         )
     moved = gpu.there(x)
-    assert deferred_checks.within(moved.diagonal(axis1=-2, axis2=-1), 0)
+    assert deferred_checks.all_within(moved.diagonal(axis1=-2, axis2=-1), 0)
     for wrong in (np.nan, np.inf, -np.inf):
         moved[3, 2, 2] = wrong
-        assert not deferred_checks.within(moved) and not deferred_checks.within(
+        assert not deferred_checks.all_within(moved) and not deferred_checks.all_within(
             moved.diagonal(axis1=-2, axis2=-1)
         )
-        assert deferred_checks.within(moved[:, 0])
+        assert deferred_checks.all_within(moved[:, 0])
     moved[3, 2, 2] = -1
-    assert deferred_checks.within(moved) and not deferred_checks.within(moved, 0)
+    assert deferred_checks.all_within(moved) and not deferred_checks.all_within(moved, 0)
 
 
 def small_run(gpu):
@@ -368,11 +368,11 @@ def small_run(gpu):
     kernels.fold_bits(gpu.there(np.arange(600.0)))
     kernels.adam(*[packed] * 4, (packed.copy(), packed.copy(), packed.copy()),
                  step_size=0.1, beta1=0.9, beta2=0.9, epsilon=1e-8, count=1)  # fmt: skip
-    assert not deferred_checks.within(A, 0) and deferred_checks.within(A)
+    assert not deferred_checks.all_within(A, 0) and deferred_checks.all_within(A)
     with deferred_checks.deferred(A) as checks:
         value = kernels.gaussian_term(mean, mean, var, 0.3)[0] + kernels.kl_from_standard(x, L)
         value = value + kernels.gaussian_term(mean, mean, var, 0.3, weights=var)[0]
-        assert deferred_checks.within(A) and np.isfinite(checks.read(value)[0])
+        assert deferred_checks.all_within(A) and np.isfinite(checks.read(value)[0])
     kernels.raise_to_floor(var, var[0])
     kernels.sum_each([(mean, var), (mean, mean, mean)], 0.5)
     rows = gpu.there(rng.integers(0, 40, 600))  # two chunks

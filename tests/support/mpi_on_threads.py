@@ -9,7 +9,7 @@ import types
 from unittest import mock
 
 from fastsvgp.distributed.groups import mpi, nccl
-from fastsvgp.distributed.protocol import reported
+from fastsvgp.distributed.protocol import is_reported
 
 MPI = types.SimpleNamespace(
     COMM_TYPE_SHARED=1,
@@ -88,7 +88,7 @@ def run(hosts, function):
             results[rank] = function(Comm(world, rank))
         except Exception as error:
             results[rank] = error
-            if not reported(error):
+            if not is_reported(error):
                 world.barrier.abort()
 
     with contextlib.ExitStack() as stack:

@@ -240,7 +240,7 @@ def test_the_rows_compared_are_spread_from_the_first_to_the_last(N):
             return super().__getitem__(rows)
 
     noted = []
-    data_digests.of(X=Noted(np.zeros((N, 1))))
+    data_digests.compute(X=Noted(np.zeros((N, 1))))
     (rows,) = noted
     assert len(rows) == min(N, data_digests.ROWS) and rows[0] == 0 and rows[-1] == N - 1
 
@@ -249,13 +249,13 @@ def test_large_arrays_are_compared_by_some_rows_too(rng, monkeypatch):
     X = rng.standard_normal((1000, 3))
     other = X.copy()
     other[1] += 1  # not among the 256
-    assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == [
+    assert data_digests.differences(data_digests.compute(X=X), data_digests.compute(X=other)) == [
         "the numbers in `X` are others"
     ]
     monkeypatch.setattr(data_digests, "WHOLE", X.nbytes - 1)
-    assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == []
+    assert data_digests.differences(data_digests.compute(X=X), data_digests.compute(X=other)) == []
     other[0] += 1
-    assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == [
+    assert data_digests.differences(data_digests.compute(X=X), data_digests.compute(X=other)) == [
         "the numbers in `X` are others"
     ]
 

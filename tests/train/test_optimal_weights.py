@@ -153,7 +153,7 @@ def test_data_in_files_and_resuming_are_bitwise_the_same(rng, tmp_path, name, dt
 
 
 def test_each_epoch_has_each_row_once(rng):
-    blocks = module.Blocks(np.zeros((23, 1)), np.zeros(23), 5, 3)
+    blocks = module.EpochBlocks(np.zeros((23, 1)), np.zeros(23), 5, 3)
     assert blocks.per_epoch == 5
     for epoch in range(3):
         rows = [blocks.rows(epoch * 5 + at) for at in range(5)]

@@ -39,7 +39,7 @@ def source(path, task):
     second = {} if task.second is None else {"second": task.second.values}
     return {
         "file": os.path.realpath(path) if regular else None,
-        "digest": data_digests.of(X=task.X, y=task.y, **second),
+        "digest": data_digests.compute(X=task.X, y=task.y, **second),
     }
 
 

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from ... import kernels
-from ...runtime.devices import constant_like, like
+from ...runtime.devices import constant_like, copy_to
 from .base import Features, part_seeds
 
 
@@ -22,7 +22,7 @@ class StationaryFeatures(Features):
 
     def _arguments(self, X):
         k, seeds = self._covariance, self._seeds
-        seeds = like(seeds, X) if np.ndim(seeds) else seeds
+        seeds = copy_to(seeds, X) if np.ndim(seeds) else seeds
         family, num = self.family or k.family, self.size // 2
         return family, seeds, num, k.variance, k.lengthscales, self._factors(X)
 

@@ -44,9 +44,7 @@ def tell_at_exit(group, over=lambda: False):
 @atexit.register
 def _leave():
     last = getattr(sys, "last_value", None)  # of an error that was printed as it escaped
-    how = (
-        "its program ended" if last is None else f"its program ended by {protocol.described(last)}"
-    )
+    how = "its program ended" if last is None else f"its program ended by {protocol.describe(last)}"
     why = (
         f"{how}, and other ranks still call with the group; have all ranks make the same calls"
         " before one ends"
@@ -56,11 +54,11 @@ def _leave():
         for pid, group, over in _GROUPS
         if pid == os.getpid() and not over()
     ]
-    while ends := [end for end in ends if _under_way(end)]:
+    while ends := [end for end in ends if _advance(end)]:
         time.sleep(POLL)
 
 
-def _under_way(end):
+def _advance(end):
     """Advance a leaving group; ignore errors, because this process can no longer report them."""
     with contextlib.suppress(Exception):
         return next(end, "done") != "done"

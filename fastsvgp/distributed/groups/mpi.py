@@ -10,7 +10,7 @@ from ...runtime.deferred_checks import on_device
 from ...runtime.extras import install_hint, install_package
 from ..protocol import Communicator
 from .leaving import tell_at_exit
-from .threads import checked_rows
+from .threads import check_rows
 
 POLL = 0.01  # seconds
 HEADER = 5  # numbers of a meeting
@@ -26,15 +26,15 @@ class MPIGroup:
     """
 
     def __init__(self, MPI, comm, rows, device_pointers=False):
-        self._MPI, self.rows = MPI, checked_rows(rows)
+        self._MPI, self.rows = MPI, check_rows(rows)
         self.comm = comm.Dup()
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         host = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         self.local_rank, self.local_size = host.Get_rank(), host.Get_size()
         self._host = host
-        tell_at_exit(self, self._over)
+        tell_at_exit(self, self._is_over)
         own = affinity()
-        share_cores(self.on_host(own), own)
+        share_cores(self.gather_on_host(own), own)
         self.sums_on_device = device_pointers
         if device_pointers:
             self.device = use_device(self)
@@ -52,7 +52,7 @@ class MPIGroup:
         """Begin the sum of a meeting; return a function that returns whether it is done."""
         return self.comm.Iallreduce(self._MPI.IN_PLACE, buffer).Test
 
-    def _over(self):
+    def _is_over(self):
         """Return whether MPI is finalised, or ``-m mpi4py`` is about to abort the job."""
         escaped = getattr(sys, "last_value", None) is not None
         return self._MPI.Is_finalized() or escaped and "mpi4py.run" in sys.modules
@@ -62,7 +62,7 @@ class MPIGroup:
         _wait_for(buffer)
         self.comm.Bcast(buffer, root=0)
 
-    def on_host(self, value):
+    def gather_on_host(self, value):
         """Return the values of all ranks of this host, in their order."""
         return self._host.allgather(value)
 
@@ -103,10 +103,10 @@ def use_device(group):
     """
     communicator = Communicator(group)
 
-    def chosen():
+    def choose():
         names = cuda_devices.device_names()
         communicator.agree()
-        everyone = group.on_host(names)
+        everyone = group.gather_on_host(names)
         numbers = [everyone[:rank].count(seen) for rank, seen in enumerate(everyone)]
         taken = {seen[n] for n, seen in zip(numbers, everyone, strict=True) if n < len(seen)}
         if len(taken) < group.local_size:
@@ -118,7 +118,7 @@ def use_device(group):
         communicator.agree()
         return numbers[group.local_rank]
 
-    number = communicator.run(chosen)
+    number = communicator.run(choose)
     cuda_devices.cupy().cuda.Device(number).use()
     return number
 

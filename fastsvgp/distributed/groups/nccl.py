@@ -18,15 +18,15 @@ class NCCLGroup(MPIGroup):
         super().__init__(MPI, comm, rows)
         communicator = Communicator(self)
 
-        def identified():
+        def identify():
             self._nccl = cuda_devices.nccl()
             identity = self._nccl.get_unique_id() if self.rank == 0 else None
             communicator.agree()
             return identity
 
-        identity = communicator.run(identified)
+        identity = communicator.run(identify)
         self.device = use_device(self)
-        self._devices = _kept(
+        self._devices = _keep_alive(
             self._nccl.NcclCommunicator(self.size, self.comm.bcast(identity, root=0), self.rank)
         )
         self.sums_on_device = True
@@ -61,7 +61,7 @@ def _check_dtype(buffer):
         )
 
 
-def _kept(communicator):
+def _keep_alive(communicator):
     """Return the communicator with a reference that is never released.
 
     Destroying it would wait for the other ranks of the host. If this rank ends by an error, the

@@ -164,10 +164,10 @@ def threads(n, rows="all"):
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
         raise ValueError(f"threads: `n` must be a whole number of at least 1, got {n!r}")
     shared = _Shared(int(n))
-    return ThreadGroups(ThreadGroup(shared, rank, checked_rows(rows)) for rank in range(int(n)))
+    return ThreadGroups(ThreadGroup(shared, rank, check_rows(rows)) for rank in range(int(n)))
 
 
-def checked_rows(rows):
+def check_rows(rows):
     """Check that ``rows`` is "all" or "own"."""
     if rows not in ("all", "own"):
         raise ValueError(

@@ -137,11 +137,11 @@ def inverse_factor(
     if gap is not None:
         if tolerance is not None:
             raise ValueError("give either `tolerance` or `gap`: each is a stopping rule")
-        if not hasattr(gap, "fitted"):
+        if not hasattr(gap, "fit_to"):
             raise TypeError(
                 f"`gap` must be made by fastsvgp.optim.variance_gap(...), got {type(gap).__name__}"
             )
-        gap = gap.fitted(matrix)
+        gap = gap.fit_to(matrix)
     tolerance = check.scalar("tolerance", 1e-3 if tolerance is None else tolerance)
     if tolerance < np.finfo(dtype).eps:
         raise ValueError(

@@ -164,7 +164,7 @@ class _Iteration:
 
     def advance(self):
         """Move to the next iterate; return why the run ends if no step improves it, else None."""
-        size, new = self._proposed()
+        size, new = self._propose()
         if not _progress(self.now, new, size):
             if size == 1 and self.now.norm < CERTIFICATE:
                 return "rounding"
@@ -183,7 +183,7 @@ class _Iteration:
         self.stalled = bound < CERTIFICATE and new.norm > 2 * bound
         return None
 
-    def _proposed(self):
+    def _propose(self):
         """Return ``(size, iterate)`` of the next step, by the schedule or by the rule."""
         if self.schedule is None:
             return self.ahead.step(self.now, self.max_steps - self.steps)

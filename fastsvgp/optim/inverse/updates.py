@@ -50,7 +50,7 @@ class InverseUpdates:
                 f" {type(model.likelihood).__name__}; give `tolerance` instead"
             )
 
-    def refreshed(self, model, jitter, X=None, num_data=None, group=None):
+    def update_factor(self, model, jitter, X=None, num_data=None, group=None):
         """Return ``(model, InverseFactorInfo)`` of a checked model.
 
         ``nats`` are counted over the batch ``X``. With a ``group``, a ``TrainingGroup``,
@@ -60,16 +60,16 @@ class InverseUpdates:
         """
         with blas_threads_for((model, X)):
             if group is None or self.nats is None:
-                return self._refreshed(model, jitter, X, num_data, group)
+                return self._update_factor(model, jitter, X, num_data, group)
 
             def together():
-                found = self._refreshed(model, jitter, X, num_data, group)
+                found = self._update_factor(model, jitter, X, num_data, group)
                 group.report()  # so that a rank that fails after its last sum ends all here
                 return found
 
             return group.call(together)
 
-    def _refreshed(self, model, jitter, X, num_data, group):
+    def _update_factor(self, model, jitter, X, num_data, group):
         covariance, posterior = model.covariance, model.posterior
         A, smallest = posterior.inverse_of(covariance.Kuu(model.inducing), jitter)
         gap = None
@@ -96,7 +96,7 @@ class PlacedUpdates(NamedTuple):
     moving: tuple[str, ...]
     direction: str = "exact"
 
-    def refreshed(self, model, jitter, X=None, num_data=None, group=None):
+    def update_factor(self, model, jitter, X=None, num_data=None, group=None):
         """Return ``(model, outcomes)``: a tuple, None for posteriors that take no updates."""
         outcomes: list[InverseFactorInfo | None] = []
         found = {}
@@ -104,7 +104,7 @@ class PlacedUpdates(NamedTuple):
             outcomes.append(None)
             if path in self.moving:
                 try:
-                    layer, outcomes[-1] = self.updates.refreshed(layer_at(model, path), jitter)
+                    layer, outcomes[-1] = self.updates.update_factor(layer_at(model, path), jitter)
                 except NotPositiveDefinite as error:
                     error.args = (f"`{path}`: {error.args[0]}", *error.args[1:])
                     raise
@@ -233,7 +233,7 @@ def update_inverse_factor(
     found, jitter = posteriors_of(given), check.jitter_amount(jitter, dtype)
     if "posterior" in found:
         updates.check_model(given)
-        return updates.refreshed(given, jitter)
+        return updates.update_factor(given, jitter)
     moving = tuple(path for path, q in found.items() if q.inverse_field)
     if not moving:
         kinds = ", ".join(dict.fromkeys(type(q).__name__ for q in found.values()))
@@ -241,7 +241,7 @@ def update_inverse_factor(
             "no layer's posterior holds a factor of an inverse to update: they are of the kind"
             f" {kinds}"
         )
-    return PlacedUpdates(updates, moving).refreshed(given, jitter)
+    return PlacedUpdates(updates, moving).update_factor(given, jitter)
 
 
 CHECKED = {SVGP: check.svgp, DeepGP: check_deep, MultiGP: check_multi_gp}

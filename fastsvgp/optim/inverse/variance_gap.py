@@ -71,10 +71,10 @@ def variance_interval(
     True
     """
     matrix, root = check_matrix_and_factor(A, check.as_array("L", L))
-    return _certified(matrix, root, Kuf, kff, smallest)
+    return _certify(matrix, root, Kuf, kff, smallest)
 
 
-def _certified(A, L, Kuf, kff, smallest):
+def _certify(A, L, Kuf, kff, smallest):
     if A.ndim != 2 or L.ndim != 2:
         raise ValueError(f"`A` and `L` must be single matrices here, got {A.shape} and {L.shape}")
     Kuf = _columns(Kuf, len(A))
@@ -169,7 +169,7 @@ class VarianceGap:
     limit: float
     group: Any = None
 
-    def fitted(self, A):
+    def fit_to(self, A):
         """Return the rule in the dtype of A; ``ValueError`` if it does not fit."""
         if A.ndim != 2 or len(A) != len(self.Kuf):
             raise ValueError(

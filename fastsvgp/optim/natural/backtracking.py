@@ -59,7 +59,7 @@ def backtrack(step, size, negative, model, X, accepted=None, invalid=NotPositive
     """
     for halvings in range(MAX_HALVINGS + 1):
         try:
-            with check.deferred(model, X) as checks:
+            with check.deferral(model, X) as checks:
                 stepped = step(size)
                 count, _ = checks.read(negative)
             if accepted is None or halvings == MAX_HALVINGS or accepted(stepped):

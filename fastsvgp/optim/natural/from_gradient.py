@@ -111,7 +111,7 @@ def natural_update(
         (m, W), (m_bar, W_bar) = (
             [getattr(q, name) for name in pair] for q in (posterior, posterior_bar)
         )
-        changes |= zip(pair, _updated(m, W, m_bar, W_bar, size), strict=True)
+        changes |= zip(pair, _step(m, W, m_bar, W_bar, size), strict=True)
     updated = replace(posterior, **changes)
     check.result(
         sum(np.add.reduce(value, axis=None, dtype=np.float64) for value in changes.values()),
@@ -120,7 +120,7 @@ def natural_update(
     return updated
 
 
-def _updated(m, W, m_bar, W_bar, size):
+def _step(m, W, m_bar, W_bar, size):
     """Return ``(m, W)`` of all outputs after a step."""
     A = kernels.symmetrise(kernels.multiply_triangular(W, W_bar, transpose=True))
     # scaled, so no square overflows

@@ -26,12 +26,12 @@ def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None
     for each further size tried.
     """
     requested, monotone = check_size(step_size), check.flag("monotone", monotone)
-    walk = SiteWalk("natural_step", model, X, Y, jitter, rng)
-    info = walk.step(rows, requested, monotone)
-    return walk.model, info
+    kept = SiteSteps("natural_step", model, X, Y, jitter, rng)
+    info = kept.step(rows, requested, monotone)
+    return kept.model, info
 
 
-class SiteWalk:
+class SiteSteps:
     """Successive steps that share everything the sites do not change."""
 
     def __init__(self, name, model, X, Y, jitter, rng):
@@ -65,7 +65,7 @@ class SiteWalk:
         latent = mean if self.model.mean is None else mean - self.model.mean(X)
         targets = a - 2 * b * latent, -2 * b
 
-        def moved(size):
+        def move(size):
             pairs = zip((self.model.sites.lambda1, self.model.sites.lambda2), targets, strict=True)
             q = self._q.update(rows, Sites(*(_towards(old, new, rows, size) for old, new in pairs)))
             return q, q.layer(slice(None) if monotone else rows)
@@ -78,7 +78,7 @@ class SiteWalk:
 
         try:
             (self._q, _), size, negative = backtrack(
-                moved, requested, np.count_nonzero(b > 0), self.model, X,
+                move, requested, np.count_nonzero(b > 0), self.model, X,
                 rises if monotone else None, InvalidSites,
             )  # fmt: skip
         except InvalidSites as error:

@@ -16,7 +16,7 @@ from ...bounds.relay import (
 from ...bounds.small_step import SmallSums
 from ...bounds.svgp import SVGP
 from ...check.scale import DataScale
-from ...distributed.reduce import on_ranks
+from ...distributed.reduce import call_on_ranks
 from ...latents.bound import MultiGP
 from ...layers.bound import DeepGP, DrawOptions
 from ...posteriors.locate import posteriors_of
@@ -95,9 +95,9 @@ def natural_step(
     """
     options = _options(step_size, weights, jitter, rng, monotone, random)
     if group is not None:
-        found = on_ranks("natural_step", stepped, model, X, Y, group, num_data, options)
+        found = call_on_ranks("natural_step", take_step, model, X, Y, group, num_data, options)
     else:
-        found = stepped(model, X, Y, DataScale(num_data), **options)
+        found = take_step(model, X, Y, DataScale(num_data), **options)
     return found[:2]
 
 
@@ -161,8 +161,8 @@ def natural_step_and_grad(
     options |= {"gradient": True, "wrt": wrt}
     if group is not None:
         name = "natural_step_and_grad"
-        return on_ranks(name, stepped, model, X, Y, group, num_data, options)
-    return stepped(model, X, Y, DataScale(num_data), **options)
+        return call_on_ranks(name, take_step, model, X, Y, group, num_data, options)
+    return take_step(model, X, Y, DataScale(num_data), **options)
 
 
 def _options(step_size, weights, jitter, rng, monotone, random) -> dict:
@@ -188,7 +188,7 @@ def _fields(model, wrt):
     return tuple(_all_but(posteriors_of(model), model)) if wrt is None else wrt
 
 
-def stepped(model, X, Y, scale, *, step_size, monotone, gradient=False, wrt=None, **options):
+def take_step(model, X, Y, scale, *, step_size, monotone, gradient=False, wrt=None, **options):
     """Return ``(model, NaturalStepInfo, value, gradient)``; the last two only with ``gradient``.
 
     ``options``: weights, jitter, rng and random quantities, as for ``bound_of``. Most models take
@@ -202,20 +202,20 @@ def stepped(model, X, Y, scale, *, step_size, monotone, gradient=False, wrt=None
     model, turn, infos = call.model, next(turns), []
     while turn is not None:
         layer = turn.layer
-        model, info = _taken(turn, call, model, requested, monotone)
+        model, info = _take_turn(turn, call, model, requested, monotone)
         infos.append(info)
         turn = _following(turns, model)
     size = min(info.step_size for info in infos)
     info = infos[0]._replace(step_size=size, backed_off=size < requested, in_turn=len(infos) > 1)
     if not gradient:
         return model, info, None, None
-    if layer.shares_rows and (after := _after(call, model, layer, wrt)):
+    if layer.shares_rows and (after := _reuse_blocks(call, model, layer, wrt)):
         return model, info, *after
     del layer  # its memory is used again
     return model, info, *run(value_and_grad, model, *call.given, wrt=wrt, **call.options)
 
 
-def _taken(turn, call, model, requested, monotone):
+def _take_turn(turn, call, model, requested, monotone):
     """Return the model after a turn of a step, and its info."""
     layer, scale, batch = turn.layer, call.batch.scale, call.batch
     data, negative = (
@@ -225,7 +225,7 @@ def _taken(turn, call, model, requested, monotone):
     value, negative = scale.all_reduce_natural(layer, value, negative)
     check_value("natural_step", value)
 
-    def moved(size):
+    def move(size):
         return turn.model_with(layer.natural_step(size))
 
     def rises(model):
@@ -233,7 +233,7 @@ def _taken(turn, call, model, requested, monotone):
         return non_decreasing(bound, value, call.dtype)
 
     accepted = rises if monotone else None
-    model, size, negative = backtrack(moved, requested, negative, model, batch.X, accepted)
+    model, size, negative = backtrack(move, requested, negative, model, batch.X, accepted)
     return model, NaturalStepInfo(value, size, size < requested, negative)
 
 
@@ -245,7 +245,7 @@ def _following(turns, model):
         return None
 
 
-def _after(call, model, layer, wrt):
+def _reuse_blocks(call, model, layer, wrt):
     """Return value and gradient from the blocks that a step kept, or None to recompute them."""
     check.defer(model, call.batch.X)
     try:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ... import kernels
 from ...records import plus
-from .samples import counted, summed
+from .samples import sum_rows, sum_weights
 
 
 class Energy(NamedTuple):
@@ -28,7 +28,7 @@ class WeightBars(NamedTuple):
     squares: Any = None
 
 
-class Weights(NamedTuple):
+class BasisWeights(NamedTuple):
     """Weights that a basis multiplies: rows W (R, m), and v (m,) for the squared features.
 
     units : the functions that they belong to; None for all
@@ -142,8 +142,8 @@ class Basis:
         Here, for a diagonal S, only coincidences of i and j count.
         """
         s_i, s_j = self.precisions(i.functions), self.precisions(j.functions)
-        to_i = s_i * counted(j.functions, j.w, i.functions) * i.A
-        return s_i, to_i, s_j * counted(i.functions, i.w, j.functions) * j.A
+        to_i = s_i * sum_weights(j.functions, j.w, i.functions) * i.A
+        return s_i, to_i, s_j * sum_weights(i.functions, i.w, j.functions) * j.A
 
     def precisions(self, functions):
         """Return the diagonal of S at these functions (s,), or 1.0 if S is the identity."""
@@ -160,7 +160,7 @@ class Basis:
                 (functions, part[name]) for functions, part in parts if part.get(name) is not None
             ]
             if found and name in self.per_function:
-                bars[name] = summed(*found)
+                bars[name] = sum_rows(*found)
             elif found:
                 bars[name] = reduce(plus, (bar for _, bar in found))
         return self.gradient(bars)

@@ -14,8 +14,8 @@ from ...records import leaf, record, replace, total
 from ...records.inducing_sets import naming_repeated
 from ...records.typed import Array, Record
 from ...runtime import tuning
-from .base import Basis, Energy, WeightBars, Weights, below, sum64, sum_of_squares
-from .samples import counted
+from .base import Basis, BasisWeights, Energy, WeightBars, below, sum64, sum_of_squares
+from .samples import sum_weights
 
 
 @record
@@ -76,7 +76,7 @@ class InducingBasis(Basis):
         return self.covariance.matrix(X, self.inducing if units is None else self.inducing[units])
 
     def precision_times(self, W, jitter):
-        return self.products(self.inducing, Weights(W))[0] + jitter * W
+        return self.products(self.inducing, BasisWeights(W))[0] + jitter * W
 
     def precision_diagonal(self, jitter):
         return self.covariance.kff(self.inducing) + jitter
@@ -174,14 +174,14 @@ class InducingBasis(Basis):
 
     def sampled_precision(self, i, j, jitter):
         own, to_i, to_j = self.sampled_covariance(i, j)
-        to_i += jitter * counted(j.functions, j.w, i.functions) * i.A
-        to_j += jitter * counted(i.functions, i.w, j.functions) * j.A
+        to_i += jitter * sum_weights(j.functions, j.w, i.functions) * i.A
+        to_j += jitter * sum_weights(i.functions, i.w, j.functions) * j.A
         return own + jitter, to_i, to_j
 
     def sampled_covariance(self, i, j):
         """Return ``sampled_precision`` of S without its jitter."""
-        to_i, _ = self.products(self.inducing[i.units], Weights(j.weighted, units=j.units))
-        to_j, _ = self.products(self.inducing[j.units], Weights(i.weighted, units=i.units))
+        to_i, _ = self.products(self.inducing[i.units], BasisWeights(j.weighted, units=j.units))
+        to_j, _ = self.products(self.inducing[j.units], BasisWeights(i.weighted, units=i.units))
         return self.covariance.kff(self.inducing[i.units]), to_i, to_j
 
 
@@ -225,7 +225,7 @@ class RelevanceBasis(InducingBasis):
                 f" got {shape}"
             )
 
-    def of(self, rows):
+    def take(self, rows):
         """Return the basis of some of its functions."""
         return replace(self, inducing=self.inducing[rows], precision=self.precision[rows])
 

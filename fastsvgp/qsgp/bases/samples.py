@@ -7,13 +7,12 @@ import numpy as np
 
 from ... import check, kernels
 from ...errors import names_options
-from ...records import leaves
 from ...records.typed import Record, Seed
+from ...runtime import devices
 from ...runtime.deferred_checks import none, on_device
 
 SCHEMES = "stratified", "without", "with"
 STREAMS = {"i": 2, "j": 3, "columns": 4}  # random streams; frequencies have 0 and 1
-HERE = np.empty(0)
 
 
 class BasisSample(NamedTuple):
@@ -87,12 +86,12 @@ class SparseRows:
         return out
 
 
-def summed(*parts):
+def sum_rows(*parts):
     """Return ``SparseRows`` of the sum of (rows, values), rows repeated or not."""
     return SparseRows(*kernels.sum_rows(*zip(*parts, strict=True)))
 
 
-def counted(numbers, weights, at):
+def sum_weights(numbers, weights, at):
     """Return the summed weight of each number of ``at`` among ``numbers``; 0 if it is absent."""
     unique, where = np.unique(numbers, return_inverse=True)
     totals = np.bincount(where, weights)
@@ -203,7 +202,7 @@ class _Drawing:
     """
 
     def __init__(self, basis, rng, scheme):
-        self._like = next((value for _, _, value in leaves(basis) if on_device(value)), HERE)
+        self._like = devices.device_array(basis)
         self._scheme, self._step, self._rng = scheme, _seed_and_step(rng), None
         if self._step is None or scheme != "stratified":
             self._step, self._rng = None, check.generator(rng)
@@ -211,8 +210,9 @@ class _Drawing:
     def __call__(self, name, units, size):
         if self._step is not None:
             return kernels.stratified_units(units, size, *self._step, STREAMS[name], self._like)
-        found, weights = _drawn(units, size, self._rng, self._scheme)
-        return to_like(found, self._like), None if weights is None else to_like(weights, self._like)
+        found, weights = _draw(units, size, self._rng, self._scheme)
+        found = devices.copy_to(found, self._like)
+        return found, None if weights is None else devices.copy_to(weights, self._like)
 
 
 def _seed_and_step(rng):
@@ -231,12 +231,7 @@ def _seed_and_step(rng):
     return int(rng[0]), int(rng[1])
 
 
-def to_like(array, like):
-    """Copy a NumPy array to the device of ``like``, if any, without a synchronisation."""
-    return np.asarray(array, like=like) if on_device(like) and not on_device(array) else array
-
-
-def _drawn(units, size, rng, scheme):
+def _draw(units, size, rng, scheme):
     if scheme == "with":
         return rng.integers(units, size=size), None
     if scheme == "without":
@@ -246,7 +241,7 @@ def _drawn(units, size, rng, scheme):
     return edges[:-1] + (rng.random(size) * widths).astype(np.int64), widths.astype(float)
 
 
-def checked_units(name, indices, weights, units, dtype, like=HERE, known="the basis has {} units"):
+def check_units(name, indices, weights, units, dtype, like=None, known="the basis has {} units"):
     """Return ``(units, weights)`` of one side of a sample, on the device of ``like``.
 
     O(their number). ``known`` says how many units exist.
@@ -257,10 +252,10 @@ def checked_units(name, indices, weights, units, dtype, like=HERE, known="the ba
             f"`sample.{name}` must hold one or more whole numbers, (s,), got {indices.dtype}"
             f" {indices.shape}"
         )
-    if not within(indices, units):
+    if not all_below(indices, units):
         wrong = indices.max() if indices.max() >= units else indices.min()
         raise ValueError(f"`sample.{name}` names {int(wrong)}, but {known.format(units)}, from 0")
-    indices = to_like(indices, like)
+    indices = devices.copy_to(indices, like)
     if weights is None:
         return indices, np.zeros_like(indices, dtype) + dtype.type(units / len(indices))
     called, s = f"sample.weight_{name}", len(indices)
@@ -270,13 +265,13 @@ def checked_units(name, indices, weights, units, dtype, like=HERE, known="the ba
             f"`{called}` must be a number or have shape ({s},), as `sample.{name}` has, got"
             f" {weights.shape}"
         )
-    weights = np.broadcast_to(to_like(weights, like), (s,)).astype(dtype)
+    weights = np.broadcast_to(devices.copy_to(weights, like), (s,)).astype(dtype)
     check.finite(called, weights)
     check.positive(called, weights, "")
     return indices, weights
 
 
-def within(indices, count):
+def all_below(indices, count):
     """Return whether indices are below ``count`` and not negative.
 
     On a device the check is deferred and the result is True.

@@ -176,7 +176,7 @@ def saved_search(stages, plan, seed, rows, likelihood):
         stages=tuple(stages),
         plan=plan.to_json(),
         seed=seed,
-        data=as_json("digests", data_digests.of(X=rows.X, y=rows.y)),
+        data=as_json("digests", data_digests.compute(X=rows.X, y=rows.y)),
         likelihood=_name(likelihood),
     )
 
@@ -194,7 +194,7 @@ def to_resume(given, rows, likelihood, rng):
         raise DataFileError(
             f"`resume`: {given} holds a {type(saved).__name__}, not an interrupted search"
         )
-    found = data_digests.differences(saved.data, data_digests.of(X=rows.X, y=rows.y))
+    found = data_digests.differences(saved.data, data_digests.compute(X=rows.X, y=rows.y))
     if saved.likelihood != _name(likelihood):
         found.append("the likelihood is another one")
     if rng is not None and saved.seed != seed:

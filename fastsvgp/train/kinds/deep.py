@@ -19,12 +19,12 @@ from ..arguments import count
 from ..steps.minibatch import MinibatchSteps
 from .svgp import (
     Optimisers,
-    fixed_among,
+    choose_optimiser,
+    find_fixed,
     natural_schedule,
     paths,
     recorder,
     updates_of_inverses,
-    with_default,
 )
 
 SAMPLES = 2  # draws per row: one and its negative
@@ -72,7 +72,7 @@ def deep_training(request):
     request.refuse("a DeepGP has no random quantities but its draws")
     fixed = hidden_means(model) if request.fixed is None else request.fixed
     optimiser, natural, hidden = _assign_leaves(
-        model, with_default(request.optimiser, fixed), own.natural_step_size
+        model, choose_optimiser(request.optimiser, fixed), own.natural_step_size
     )
     inverse, optimiser = updates_of_inverses(model, optimiser, own.inverse_updates)
     optimisers = Optimisers.of(model, optimiser, natural, inverse, own)
@@ -83,7 +83,7 @@ def deep_training(request):
 models.register(DeepGP, fit=deep_training)
 
 
-def _named(path):
+def _name_layer(path):
     """Return the layer of a posterior as messages show it: `layers[0]`, `layers[0].latents[1]`."""
     return "`" + re.sub(r"\.(\d+)", r"[\1]", path.removesuffix(".posterior")) + "`"
 
@@ -110,9 +110,9 @@ def _assign_leaves(model, optimiser, natural_step_size):
         raise TypeError(f"fit: {NOT_OF_LAST}")
     for path, q in found.items():
         sites = paths(path, q.held_fields)
-        if sites and not fixed_among(optimiser, sites):
+        if sites and not find_fixed(optimiser, sites):
             raise TypeError(
-                f"fit: {_named(path)}: natural steps move the sites of a {type(q).__name__}"
+                f"fit: {_name_layer(path)}: natural steps move the sites of a {type(q).__name__}"
                 " posterior, and only a last Layer takes these; use Whitened elsewhere, or name"
                 " this posterior in `fixed`"
             )
@@ -127,10 +127,10 @@ def _assign_leaves(model, optimiser, natural_step_size):
         except TypeError as error:
             why = str(error).removeprefix("natural_update: ").partition(";")[0]
             raise TypeError(
-                f"fit: `natural_step_size` asks for steps of all layers, and of {_named(path)}"
+                f"fit: `natural_step_size` asks for steps of all layers, and of {_name_layer(path)}"
                 f" {why}; leave `natural_step_size` out, or name {path!r} in `fixed`"
             ) from error
-        if not fixed_among(optimiser, moved):
+        if not find_fixed(optimiser, moved):
             hidden.append(path)
             optimiser = optimiser.fixing(moved)
     return optimiser, natural, tuple(hidden)
@@ -153,7 +153,7 @@ class LayeredSteps(MinibatchSteps):
         updated = (name for path in self._hidden for name in updated_paths(model, path))
         return *super()._moving(model, optimised), *updated
 
-    def _updated(self, model, grad, natural_size):
+    def _move_posteriors(self, model, grad, natural_size):
         moved = {}
         for path in self._hidden:
             try:
@@ -162,7 +162,7 @@ class LayeredSteps(MinibatchSteps):
                 )
             except BadEntry as error:
                 what = f"the gradient has NaN or infinity in {path!r} at step {self._step + 1}"
-                raise check.diverged(what, model, self._step + 1) from error
+                raise check.diverged_error(what, model, self._step + 1) from error
         return replace_posteriors(model, moved)
 
 

@@ -12,8 +12,8 @@ from ...posteriors.locate import moves_naturally, paths_of_q, posteriors_of
 from ...records import matches
 from ...runtime import devices
 from ..arguments import seed_of
-from ..natural_steps import to_optimum
-from .sgpr import CollapsedSteps, on_all_rows, refuse_batches
+from ..natural_steps import step_to_optimum
+from .sgpr import CollapsedSteps, full_batch_training, refuse_batches
 
 NATS = 1e-6  # smallest rise of the bound by a natural step that continues an E-step
 MOST = 20  # natural steps of an E-step
@@ -25,7 +25,7 @@ def profiled_training(request, checked):
     """Make the ``Recorder`` of a training of a model whose posteriors all take natural steps."""
     _refuse(request)
     moved = free_paths(request.model, request.fixed or ())
-    return on_all_rows(request, moved, checked, ProfiledSteps, seed=seed_of(request.rng))
+    return full_batch_training(request, moved, checked, ProfiledSteps, seed=seed_of(request.rng))
 
 
 def _refuse(request):
@@ -87,16 +87,16 @@ class ProfiledSteps(CollapsedSteps):
             status = self._minimise(end - began, record)
             self._vector = self._unravel.pack(self._reached)
 
-    def _at(self, vector):
-        return self._unravel(devices.like(vector, self._unravel.home), like=self._reached)
+    def _model_at(self, vector):
+        return self._unravel(devices.copy_to(vector, self._unravel.device_like), like=self._reached)
 
-    def _accepted(self, vector):
+    def _keep_model(self, vector):
         self._reached = self._trial  # a line search takes the last point that it has tried
         return self._reached
 
     def _bound_and_grad(self, model, jitter):
         X, Y, options = self._X, self._Y, self._options | {"jitter": jitter}
-        model = to_optimum(model, X, Y, steps=MOST, tolerance=NATS, **options)
+        model = step_to_optimum(model, X, Y, steps=MOST, tolerance=NATS, **options)
         value, grad = elbo_and_grad(model, X, Y, wrt=self._unravel.paths, **options)
         least = -np.inf if self._reference is None else -self._reference
         if value < least - FAR * max(1.0, abs(least)):

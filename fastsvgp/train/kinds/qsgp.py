@@ -29,7 +29,7 @@ from .. import comparison
 from ..arguments import MOST, count, given_seed, seed_of
 from ..batches import Batches, locate_inputs, locating
 from ..loop import Recorder
-from ..state import TrainingState, begun, cast_model
+from ..state import TrainingState, begin, cast_model
 from ..steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -76,10 +76,10 @@ def sampled_training(request):
     """Make the ``Recorder`` of a training of a QSGP."""
     request.refuse("a QSGP is trained on samples of its basis", "weights")
     model, own = request.model, request.options
-    qsgp.checked_parts(model)
+    qsgp.check_parts(model)
     size = count("batch_size", request.batch_size) or SAMPLED
     batches = Batches(request.X, request.Y, size, seed_of(request.rng))
-    plan = request.planned(batches)
+    plan = request.make_plan(batches)
     optimiser = lasting(_optimiser(model, request.optimiser, request.fixed), plan.steps)
     closed_form_every, precision, optimiser = _closed_forms(
         model, optimiser, count("closed_form_every", own.closed_form_every, 0)
@@ -108,12 +108,12 @@ def sampled_training(request):
     fresh = TrainingState(
         model,
         initial_state(optimiser, model),
-        spread=None if gaussian else np.zeros(batches.num_data, like=devices.home_of(model)),
+        spread=None if gaussian else np.zeros(batches.num_data, like=devices.device_array(model)),
         seed=batches.seed,
         settings=settings,
         **request.about,
     )
-    state, batches = begun(fresh, request.resume, batches)
+    state, batches = begin(fresh, request.resume, batches)
     state, dtype = cast_to_first(state, batches)
     jitter = check.jitter_amount(request.jitter, dtype)
     if request.resume is None:
@@ -130,7 +130,7 @@ models.register(QSGP, fit=sampled_training)
 def cast_to_first(state, batches):
     """Check the first batch; return the state in the dtype of the bound, and this dtype."""
     with locating(batches.locate, state.step):
-        checked, _, _, dtype = qsgp.checked_data(state.model, *batches.at(state.step))
+        checked, _, _, dtype = qsgp.check_data(state.model, *batches.at(state.step))
     return replace(state, model=cast_model(checked, dtype)), dtype
 
 
@@ -277,7 +277,7 @@ class SampledSteps(Steps):
     def _take(self):
         """Take one step; return its objective, and the step size."""
         step, choices, num_data = self._step, self._choices, self._batches.num_data
-        model, control = self._renewed()
+        model, control = self._renew()
         rows, (X, Y) = self._batches.rows(step), self._batches.at(step)
         sample = draw_basis_sample(
             model.basis, choices.units, rng=(self._seed, step), pair=choices.pair
@@ -285,7 +285,7 @@ class SampledSteps(Steps):
         paths, tangent = self._optimiser.moving(model, self._optimised), None
         if self._spread is not None:
             prior = model.basis.covariance.kff(X)
-            seen = self._spread[devices.like(rows, self._spread)]
+            seen = self._spread[devices.copy_to(rows, self._spread)]
             tangent = np.sqrt(np.where(seen > 0, seen, prior))
         options = {"num_data": num_data, "jitter": self._jitter, "wrt": paths}
         with locating(self._batches.locate, step):
@@ -294,7 +294,7 @@ class SampledSteps(Steps):
             )
         if not math.isfinite(value):
             what = f"fit: the bound is {value} at step {step + 1}, though what it sampled is finite"
-            raise check.diverged(what, step=step + 1)
+            raise check.diverged_error(what, step=step + 1)
         step_size = self._optimiser.step_size_at(self._optimised)
         before = _sampled_rows(model.posterior, grad.posterior) if control is not None else None
         self._torn.append(step)
@@ -312,7 +312,7 @@ class SampledSteps(Steps):
         self._move_to(model, optimised, control)
         return value, step_size
 
-    def _renewed(self):
+    def _renew(self):
         """Return ``(model, control)`` for the next step, after closed forms and renewals.
 
         A renewed control variate is free of the rounding of many updates.
@@ -320,12 +320,12 @@ class SampledSteps(Steps):
         model, control = self._model, self._control
         every, renewal = self._choices.closed_form_every, self._choices.renewal
         if every is not None and self._step % every == 0:
-            model = self._in_closed_form(model)
+            model = self._solve_closed_forms(model)
         if control is not None and self._step and self._step % renewal == 0:
             control = control.refit(model, self._jitter)
         return model, control
 
-    def _in_closed_form(self, model):
+    def _solve_closed_forms(self, model):
         """Return the model with the optimal diagonal, and precisions."""
         few = max(1, min(ROWS, LOOKS // model.basis.num_functions()))
         count = min(max(few, self._batches.size), self._batches.num_data)
@@ -346,7 +346,7 @@ def _put(array, rows, values):
     """
     if on_device(array):
         last = len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]
-        rows, values = devices.like(rows[last], array), values[devices.like(last, array)]
+        rows, values = devices.copy_to(rows[last], array), values[devices.copy_to(last, array)]
     array[rows] = values
 
 

@@ -19,7 +19,7 @@ from .. import comparison
 from ..batches import locating, whole
 from ..loop import StopTraining
 from ..ranks import recording
-from ..state import TrainingState, settled, started
+from ..state import TrainingState, settle, started
 from ..steps import MoreJitter, Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -36,14 +36,14 @@ def sgpr_training(request):
     if not moved:
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     check.parts(request.model)
-    return on_all_rows(request, moved, checked_arrays, CollapsedSteps)
+    return full_batch_training(request, moved, check_arrays, CollapsedSteps)
 
 
 models.register(SGPR, fit=sgpr_training)
 models.register(OrthogonalSGPR, fit=sgpr_training)
 
 
-def checked_arrays(model, X, Y):
+def check_arrays(model, X, Y):
     """Check rows, numbers and devices, for any kind of model."""
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
     return check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
@@ -55,7 +55,7 @@ def refuse_batches(request, trained, more=()):
     request.refuse(f"{trained} on all data by L-BFGS-B", *names, more=more)
 
 
-def on_all_rows(request, moved, checked, steps, **fields):
+def full_batch_training(request, moved, checked, steps, **fields):
     """Make the ``Recorder`` of a training that takes all rows in each of its iterations.
 
     Parameters
@@ -85,13 +85,13 @@ def on_all_rows(request, moved, checked, steps, **fields):
     state = started(TrainingState(request.model, **fields), request.resume)
     if plan.group is not None:
         data = plan.group.rows_of(*data)
-    home, names = devices.home_of(request.model), ("X", "Y", "weights")
+    device_like, names = devices.device_array(request.model), ("X", "Y", "weights")
     data = [
-        None if one is None else devices.like(whole(name, one), home)
+        None if one is None else devices.copy_to(whole(name, one), device_like)
         for name, one in zip(names, data, strict=True)
     ]
     with contextlib.nullcontext() if plan.group is None else locating(plan.group.locate):
-        state, jitter, dtype = settled(state, request.jitter, checked, *data)
+        state, jitter, dtype = settle(state, request.jitter, checked, *data)
     made = steps(state, data, request.fixed or (), jitter, dtype, plan.group)
     return recording(state, made, plan)
 
@@ -157,7 +157,7 @@ class CollapsedSteps(Steps):
     def _minimise(self, count, record):
         from scipy.optimize import minimize
 
-        def accepted(intermediate_result):
+        def record_iteration(intermediate_result):
             """Record an iteration; SciPy passes an OptimizeResult to an argument of this name."""
             value, vector = -float(intermediate_result.fun), intermediate_result.x
             if self._group is not None:
@@ -169,14 +169,14 @@ class CollapsedSteps(Steps):
             start = self._host(self._vector)
             loss = self._loss if self._group is None else self._loss_of_all
             found = minimize(
-                loss, start, jac=True, method="L-BFGS-B", callback=accepted, options=options
+                loss, start, jac=True, method="L-BFGS-B", callback=record_iteration, options=options
             )
         log.info("L-BFGS-B: %s", found.message)
         return found.status
 
     def _accept(self, value, vector, record):
         """Record a point that the line search accepted."""
-        model = self._accepted(vector)
+        model = self._keep_model(vector)
         self._reference = -value
         self._step = self._step + 1
         retried = self._retried
@@ -225,10 +225,10 @@ class CollapsedSteps(Steps):
             except StopTraining as end:
                 ended = end
 
-    def _at(self, vector):
-        return self._unravel(devices.like(vector, self._unravel.home))
+    def _model_at(self, vector):
+        return self._unravel(devices.copy_to(vector, self._unravel.device_like))
 
-    _accepted = _at
+    _keep_model = _model_at
 
     def _bound_and_grad(self, model, jitter):
         """Return the bound that is maximised, and its gradient in the free fields."""
@@ -249,7 +249,7 @@ class CollapsedSteps(Steps):
         If the bound cannot be computed at a trial point, even with more jitter, the value is that
         of the last accepted point plus its magnitude (at least 1), and the line search backtracks.
         """
-        model = self._at(vector)
+        model = self._model_at(vector)
 
         def compute(jitter):
             # a gradient that overflows makes the line search backtrack, below
@@ -260,7 +260,7 @@ class CollapsedSteps(Steps):
             (value, grad), used = self._with_more_jitter(compute, self._step + 1)
             self._retried |= used > self._jitter
             flat = -self._host(
-                self._unravel.pullback(devices.like(vector, self._unravel.home), grad)
+                self._unravel.pullback(devices.copy_to(vector, self._unravel.device_like), grad)
             )
             if math.isfinite(value) and np.isfinite(flat).all():
                 self._reference = -value if self._reference is None else self._reference
@@ -271,7 +271,7 @@ class CollapsedSteps(Steps):
                 raise
             problem = str(error).split(". Likely")[0]
         if self._reference is None:
-            raise check.diverged(f"fit: {problem} at the model to start from", model, step=1)
+            raise check.diverged_error(f"fit: {problem} at the model to start from", model, step=1)
         log.info(  # nothing to act on: the next trial point is nearer
             "iteration %d: the line search went too far and comes back (%s)",
             self._step + 1,

@@ -24,12 +24,12 @@ from .. import comparison
 from ..arguments import count, given_seed, seed_of
 from ..batches import batches_of, locating
 from ..ranks import recording
-from ..state import TrainingState, begun, settled
+from ..state import TrainingState, begin, settle
 from ..steps import Steps
 from ..steps.cuda_graph import CapturedSteps, reason_against
 from ..steps.minibatch import MinibatchSteps
 from .profiled import profiled_training
-from .sgpr import checked_arrays
+from .sgpr import check_arrays
 
 log = logging.getLogger("fastsvgp")
 NATURAL_STEP = 0.1  # step size of posteriors that take natural steps by default
@@ -110,7 +110,7 @@ def minibatch_training(request):
     """
     model, weights, own = request.model, request.weights, request.options
     kind = KINDS.get(type(model))
-    checked = kind.checked if kind else checked_arrays
+    checked = kind.checked if kind else check_arrays
     getattr(model, "check_parts", partial(check.parts, model, ("posterior",)))()
     if check.flag("collapsed", own.collapsed):
         return profiled_training(request, checked)
@@ -125,7 +125,7 @@ def minibatch_training(request):
     optimisers = _assign_leaves(request)
     _check_inverse(optimisers.inverse, weights, random)
     alone = request.plan.group is None
-    steps = _captured(own, model, optimisers, random) if alone else MinibatchSteps
+    steps = _choose_steps(own, model, optimisers, random) if alone else MinibatchSteps
     return recorder(request, steps, optimisers, random, checked)
 
 
@@ -170,7 +170,7 @@ def _check_graph(graph, model, plan):
         )
 
 
-def _captured(own, model, optimisers, random):
+def _choose_steps(own, model, optimisers, random):
     """Return ``CapturedSteps`` if steps are to be captured and can be, else ``MinibatchSteps``."""
     if own.graph is False:
         return MinibatchSteps
@@ -179,7 +179,7 @@ def _captured(own, model, optimisers, random):
         return CapturedSteps
     if own.graph is True:
         raise ValueError(f"fit: cannot capture a CUDA graph (`graph=True`): {reason}")
-    if devices.home_of(model) is not None:
+    if devices.device_array(model) is not None:
         log.info("fit: steps are not captured into a graph: %s", reason)
     return MinibatchSteps
 
@@ -223,7 +223,7 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
     batches = batches_of(group, X, request.Y, size, seed_of(request.rng), request.weights)
     *_, e_steps, m_steps = optimisers
     per_round = e_steps + m_steps - 1
-    plan = request.planned(batches, per_round)
+    plan = request.make_plan(batches, per_round)
     optimisers = Optimisers(*(lasting(one, plan.steps) for one in optimisers))
     optimiser, natural, inverse, *_ = optimisers
     settings = comparison.settings(
@@ -248,10 +248,10 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
         settings=settings,
         **request.about,
     )
-    state, batches = begun(fresh, request.resume, batches)
+    state, batches = begin(fresh, request.resume, batches)
     at = state.step * per_round
     with locating(batches.locate, at), deferred_checks.synchronous():
-        state, jitter, dtype = settled(state, request.jitter, checked, *batches.at(at))
+        state, jitter, dtype = settle(state, request.jitter, checked, *batches.at(at))
     return recording(state, steps(state, batches, optimisers, random, jitter, dtype), plan)
 
 
@@ -262,9 +262,12 @@ models.share(MultiGP, SVGP, "fit")
 def _assign_leaves(request):
     """Return the ``Optimisers`` of a request."""
     model, own = request.model, request.options
-    optimiser = with_default(request.optimiser, request.fixed or ())
-    found, natural = posteriors_of(model) or {"posterior": Posterior}, None
-    size = own.natural_step_size
+    optimiser = choose_optimiser(request.optimiser, request.fixed or ())
+    found, size, natural = (
+        posteriors_of(model) or {"posterior": Posterior},
+        own.natural_step_size,
+        None,
+    )
     if len(found) > 1:
         size = _size_for_all(model, found, size, optimiser)
     for path, q in found.items():
@@ -279,7 +282,7 @@ def _size_for_all(model, found, natural_step_size, optimiser):
     If one takes natural steps by default, all do. Each must be able to.
     """
     if natural_step_size is None and not any(
-        q.natural_by_default and not fixed_among(optimiser, paths(path, q.natural_fields))
+        q.natural_by_default and not find_fixed(optimiser, paths(path, q.natural_fields))
         for path, q in found.items()
     ):
         return None
@@ -299,7 +302,7 @@ def default_size(model):
     return log_linear(1e-3, NATURAL_STEP, RAMP)
 
 
-def with_default(optimiser, fixed):
+def choose_optimiser(optimiser, fixed):
     """Return the given or the default optimiser, with these fields fixed too."""
     if optimiser is not None:
         check_offered("fit: `optimiser`", optimiser)
@@ -309,7 +312,7 @@ def with_default(optimiser, fixed):
 def natural_schedule(model, q, path, natural_step_size, optimiser):
     """Return the schedule of natural steps of q at this path, or None, and the other optimiser."""
     moved = paths(path, q.natural_fields)
-    held = fixed_among(optimiser, moved)
+    held = find_fixed(optimiser, moved)
     if natural_step_size is None and q.natural_by_default and not held:
         natural_step_size = default_size(model)
     optimiser = optimiser.fixing(paths(path, q.held_fields))
@@ -329,7 +332,7 @@ def natural_schedule(model, q, path, natural_step_size, optimiser):
     return natural, optimiser.fixing(moved)
 
 
-def fixed_among(optimiser, moved):
+def find_fixed(optimiser, moved):
     """Return the fixed names of an optimiser that cover some of these paths."""
     return [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
 

@@ -31,7 +31,7 @@ def reason_against(model, optimisers, random, ours=True):
     ``ours`` : refuse classes from outside this package
     """
     optimiser, natural, inverse, _, m_steps = optimisers
-    if devices.home_of(model) is None:
+    if devices.device_array(model) is None:
         return "the model is on the host"
     if type(model) is not SVGP:
         return f"they are not for a {type(model).__name__}"
@@ -92,8 +92,7 @@ class CapturedSteps(MinibatchSteps):
     def _move_to(self, model, optimised, scheduled):
         if self._places is None:
             self._places = tuple(
-                Place(_copied(model), tuple(m.copy() for m in _moments(optimised)))
-                for _ in range(2)
+                Place(_copy(model), tuple(m.copy() for m in _moments(optimised))) for _ in range(2)
             )
         else:
             self._write(self._places[1 - self._here], model, *_moments(optimised))
@@ -102,13 +101,13 @@ class CapturedSteps(MinibatchSteps):
     def _finish_at(self, here, optimised):
         """Finish a step to this place; of ``optimised`` only what is not an array is used."""
         place = self._places[here]
-        optimised = _with_moments(optimised, place.moments)
+        optimised = _replace_moments(optimised, place.moments)
         self._here = here
         self._model = place.model
         self._optimised = optimised
         self._scheduled = None
         fields = {"optimiser": optimised, "natural": None}
-        self.snapshot = Snapshot(lambda: _copied(place.model), lambda: fields, lambda: place.model)
+        self.snapshot = Snapshot(lambda: _copy(place.model), lambda: fields, lambda: place.model)
 
     def _write(self, place, model, *moments):
         """Copy the trained fields of a model, and moments, into a place."""
@@ -142,7 +141,7 @@ class CapturedSteps(MinibatchSteps):
             return self._repeat_synchronously()
         check.report_clamped(clamped)
         step_size = self._optimiser.step_size_at(state)
-        self._finish_at(1 - self._here, self._optimiser.observed(state, value))
+        self._finish_at(1 - self._here, self._optimiser.observe(state, value))
         return value, {
             "step_size": step_size,
             "natural_step_size": None,
@@ -155,18 +154,18 @@ class CapturedSteps(MinibatchSteps):
         if self._graphs is None:
             whole = self._batches.size == self._batches.num_data
             self._inputs = batch if whole else tuple(a.copy() for a in batch)
-            self._numbers = np.empty(len(numbers), like=devices.home_of(self._model))
+            self._numbers = np.empty(len(numbers), like=devices.device_array(self._model))
             there, back = (self._body(*self._places[::turn]) for turn in (1, -1))
             first = graphs.Recorded(there)
             self._graphs = first, graphs.Recorded(back, beside=first)
         for there, here in zip(self._inputs, batch, strict=True):
             if there is not here:
                 there[...] = here
-        self._numbers[...] = devices.like(np.array(numbers, np.float64), self._numbers)
+        self._numbers[...] = devices.copy_to(np.array(numbers, np.float64), self._numbers)
 
     def _body(self, source, target):
         """Return a function that takes a step from one place to the other without synchronising."""
-        state, (X, Y, *weights) = _with_moments(self._optimised, source.moments), self._inputs
+        state, (X, Y, *weights) = _replace_moments(self._optimised, source.moments), self._inputs
         weights = {"weights": weights[0]} if weights else {}
 
         def step():
@@ -188,11 +187,11 @@ def _moments(optimised):
     return tuple(m for m in (optimised.first, optimised.second) if m is not None)
 
 
-def _with_moments(optimised, moments):
+def _replace_moments(optimised, moments):
     return replace(optimised, **dict(zip(("first", "second"), moments, strict=False)))
 
 
-def _copied(model):
+def _copy(model):
     return tree_map(
         lambda value: value.copy() if deferred_checks.on_device(value) else value, model
     )

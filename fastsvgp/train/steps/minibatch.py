@@ -13,7 +13,7 @@ from ...errors import BadEntry
 from ...optim.natural.step import natural_step, natural_step_and_grad
 from ...posteriors.locate import posteriors_of, replace_posteriors
 from ...runtime import cuda_reductions, deferred_checks, devices
-from ..natural_steps import WALKING, steps_on
+from ..natural_steps import SHARE_FACTOR, steps_on
 from .base import MoreJitter, Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -35,7 +35,7 @@ class MinibatchSteps(Steps):
         self._seed, self._step = state.seed, state.step
         self._drawn = None, None  # epoch and seed that ``_draws`` returned last
         self._group = batches.group
-        self._on_device = devices.home_of(state.model) is not None
+        self._on_device = devices.device_array(state.model) is not None
         alone_on_device = self._group is None and self._on_device
         self._defers_checks = alone_on_device and not getattr(self._optimiser, "needs_value", True)
         self._move_to(state.model, state.optimiser, state.natural)
@@ -71,7 +71,7 @@ class MinibatchSteps(Steps):
     def _take(self):
         """Take one step; return its objective, and its fields of ``StepInfo``."""
         if self._group is not None:
-            self._move_to(*self._group.begun(self._model, self._optimised, self._scheduled))
+            self._move_to(*self._group.begin_step(self._model, self._optimised, self._scheduled))
         if not self._defers_checks:
             return self._attempt()
         try:
@@ -94,11 +94,11 @@ class MinibatchSteps(Steps):
         end. On a device it has the same sums as a captured step.
         """
         if not self._on_device:
-            return self._worked(checks)
+            return self._compute_step(checks)
         with cuda_reductions.plain_reductions():
-            return self._worked(checks)
+            return self._compute_step(checks)
 
-    def _worked(self, checks):
+    def _compute_step(self, checks):
         model = self._model
         optimised = self._optimised
         scheduled = self._scheduled
@@ -107,7 +107,7 @@ class MinibatchSteps(Steps):
         batch = self._batches.at(at)
         value = requested = natural_size = step_size = inverse = None
         if step == 0:
-            model, _ = self._refreshed(model, batch[0])
+            model, _ = self._update_inverse(model, batch[0])
         used, grad = self._jitter, None
         if self._natural is not None:
             requested = self._natural.size(step, scheduled)
@@ -133,8 +133,8 @@ class MinibatchSteps(Steps):
                 value, clamped = deferred_checks.outcome(checks.report_all().get())
                 check.report_clamped(clamped)
                 self._refuse_infinite(value, model)
-            model = self._updated(model, grad, requested)
-            model, inverse = self._refreshed(model, batch[0])
+            model = self._move_posteriors(model, grad, requested)
+            model, inverse = self._update_inverse(model, batch[0])
         if self._natural is not None:
             scheduled = self._natural.observe(scheduled, value)
         self._move_to(model, optimised, scheduled)
@@ -153,7 +153,13 @@ class MinibatchSteps(Steps):
         )
         return self._safely(
             functools.partial(
-                self._on_batch, bound_and_grad, at, model, batch, wrt=paths, **self._shared(at)
+                self._call_on_batch,
+                bound_and_grad,
+                at,
+                model,
+                batch,
+                wrt=paths,
+                **self._bound_options(at),
             )
         )
 
@@ -171,13 +177,13 @@ class MinibatchSteps(Steps):
         if not math.isfinite(value):
             at = self._step + 1
             what = f"fit: the bound is {value} at step {at}, though all parameters are finite"
-            raise check.diverged(what, model, at)
+            raise check.diverged_error(what, model, at)
 
     def _moving(self, model, optimised):
         """Return the leaves that the next gradient step updates."""
         return self._optimiser.moving(model, optimised)
 
-    def _updated(self, model, grad, natural_size):
+    def _move_posteriors(self, model, grad, natural_size):
         """Return the model after gradient steps other than the optimiser's: here unchanged."""
         return model
 
@@ -191,34 +197,34 @@ class MinibatchSteps(Steps):
         if len(batches) == 1 and paths and exact and models.offers("natural_step_and_grad", model):
             options = (
                 {"step_size": size, "wrt": paths, "jitter": jitter}
-                | self._shared(at)
+                | self._bound_options(at)
                 | self._random
             )
-            stepped, info, value, grad = self._on_batch(
+            stepped, info, value, grad = self._call_on_batch(
                 natural_step_and_grad, at, model, batches[0], **options
             )
             return replace_posteriors(model, posteriors_of(stepped)), [info], value, grad
-        walks = isinstance(getattr(model, "posterior", None), WALKING)
-        if len(batches) == 1 or self._group is not None or not walks:
+        shares = isinstance(getattr(model, "posterior", None), SHARE_FACTOR)
+        if len(batches) == 1 or self._group is not None or not shares:
             infos = []
             for i, batch in enumerate(batches):
                 # as in ``steps_on``
-                more = self._shared(at if walks else at + i) | self._random
-                stepped, info = self._on_batch(
+                more = self._bound_options(at if shares else at + i) | self._random
+                stepped, info = self._call_on_batch(
                     natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more
                 )
                 model = replace_posteriors(model, posteriors_of(stepped))
                 infos.append(info)
             return model, infos, infos[-1].value, None
 
-        def located(function, i, *args):
-            return self._located(function, at + i, *args)
+        def call(function, i, *args):
+            return self._call_located(function, at + i, *args)
 
-        options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
+        options = self._bound_options(at) | {"step_size": size, "jitter": jitter, "call": call}
         stepped, infos = steps_on(model, batches, **options)
         return replace_posteriors(model, posteriors_of(stepped)), infos, infos[-1].value, None
 
-    def _shared(self, at):
+    def _bound_options(self, at):
         """Return the common options of all bounds of the batch with this number."""
         group = {} if self._group is None else {"group": self._group}
         return {"num_data": self._batches.num_data, "rng": self._draws(at)} | group
@@ -234,11 +240,11 @@ class MinibatchSteps(Steps):
             self._drawn = _, seed = epoch_of_draws, int(sequence.generate_state(1)[0])
         return seed
 
-    def _refreshed(self, model, X):
+    def _update_inverse(self, model, X):
         """Update the factor of an inverse, if any; return the model and the outcome or None."""
         if self._inverse is None:
             return model, None
-        model, outcome = self._inverse.refreshed(
+        model, outcome = self._inverse.update_factor(
             model, self._jitter, X, self._batches.num_data, self._group
         )
         for one in outcome if type(outcome) is tuple else (outcome,):
@@ -264,14 +270,14 @@ class MinibatchSteps(Steps):
     def _safely(self, function):
         return self._with_more_jitter(lambda jitter: function(jitter=jitter), self._step + 1)
 
-    def _on_batch(self, function, at, model, batch, **kwargs):
+    def _call_on_batch(self, function, at, model, batch, **kwargs):
         """Call a bound, or a step, on the batch with this number."""
         X, Y, *weights = batch
-        return self._located(
+        return self._call_located(
             function, at, model, X, Y, **kwargs, **({"weights": weights[0]} if weights else {})
         )
 
-    def _located(self, function, at, *args, **kwargs):
+    def _call_located(self, function, at, *args, **kwargs):
         """Call a function of a batch, and have a ``BadEntry`` name the row of the data."""
         if self._group is not None:
             # called before the error is sent to the other ranks
