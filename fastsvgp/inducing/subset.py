@@ -32,7 +32,7 @@ def as_data(X):
 def random_rows(function, X, M, rng, subset):
     """Random rows of X in random order, as float64, checked for finite values.
 
-    Also returns the dtype of results, and the argument for ``devices.like`` of results.
+    Also returns the dtype of results, and the argument for ``devices.copy_to`` of results.
     """
     X = as_data(X)
     if np.ndim(X) != 2 or 0 in np.shape(X):

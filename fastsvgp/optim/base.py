@@ -226,11 +226,9 @@ class Optimiser(Fixing):
             names = ", ".join(map(repr, wrong))
             what = f"the gradient has NaN or infinity in {names} at step {count}"
             raise check.diverged_error(what, model, count)
-        target, *new = out or (
-            None,
-            *(np.empty(layout.size, like=layout.device_like) for _ in moments),
-        )
-        new.insert(0, np.empty(layout.size, like=layout.device_like))
+        there = layout.device_like
+        target, *new = out or (None, *(np.empty(layout.size, like=there) for _ in moments))
+        new.insert(0, np.empty(layout.size, like=there))
         for at, which in segments:
             self.update(
                 vector[at],

@@ -20,7 +20,7 @@ class ByFieldState:
 
 
 @dataclass(frozen=True)
-class FieldPart:
+class Mover:
     """Optimiser for the leaves below ``names``, idle for the first ``after`` steps.
 
     A part without names has all remaining leaves.
@@ -35,7 +35,7 @@ class FieldPart:
 class ByField(OncePerStructure):
     """Optimiser that ``by_field`` makes; ``fit`` uses it like any other (see ``base``)."""
 
-    parts: tuple[FieldPart, ...]  # the last one has no names
+    parts: tuple[Mover, ...]  # the last one has no names
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -55,13 +55,11 @@ class ByField(OncePerStructure):
 
     def paths(self, model: Record) -> tuple[str, ...]:
         """Return the leaves that steps move, now or later."""
-        return _order_paths(
-            model, (part.optimiser.paths(model) for part in self._restrict_parts(model))
-        )
+        return _order_paths(model, (part.optimiser.paths(model) for part in self._restrict(model)))
 
     def moving(self, model: Record, state: ByFieldState) -> tuple[str, ...]:
         """Return the leaves that the next step moves."""
-        parts = zip(self._restrict_parts(model), state.parts, strict=True)
+        parts = zip(self._restrict(model), state.parts, strict=True)
         return _order_paths(
             model,
             (part.optimiser.moving(model, now) for part, now in parts if state.count >= part.after),
@@ -81,7 +79,7 @@ class ByField(OncePerStructure):
                     f"by_field: field {path!r} has two optimisers, under the names"
                     f" {' and '.join(claims)}"
                 )
-        parts = tuple(initial_state(part.optimiser, model) for part in self._restrict_parts(model))
+        parts = tuple(initial_state(part.optimiser, model) for part in self._restrict(model))
         return ByFieldState(parts=parts, count=0)
 
     def step(
@@ -93,7 +91,7 @@ class ByField(OncePerStructure):
         not move yet may be None.
         """
         states = []
-        for part, now in zip(self._restrict_parts(model), state.parts, strict=True):
+        for part, now in zip(self._restrict(model), state.parts, strict=True):
             if state.count >= part.after and part.optimiser.paths(model):
                 model, now = part.optimiser.step(model, grad, now, value)
             states.append(now)
@@ -103,12 +101,12 @@ class ByField(OncePerStructure):
         """Return the step size of the fields without their own optimiser."""
         return self.parts[-1].optimiser.step_size_at(state.parts[-1])
 
-    def _restrict_parts(self, model):
+    def _restrict(self, model):
         """Return the parts, each with all other leaves fixed; cached per set of leaves."""
         leaves = free_paths(model)
-        return self._once_for(leaves, lambda: self._restrict_parts_to(leaves))
+        return self._once_for(leaves, lambda: self._restrict_to(leaves))
 
-    def _restrict_parts_to(self, leaves):
+    def _restrict_to(self, leaves):
         *own, rest = self.parts
         named = tuple(name for part in own for name in part.names)
         check_paths("fields", named, leaves)
@@ -169,7 +167,5 @@ def by_field(
         *((f"fields[{name!r}]", own) for name, own in fields.items()),
     ):
         check_offered(f"by_field: `{name}`", optimiser)
-    own = (
-        FieldPart((name,), optimiser, int(after.get(name, 0))) for name, optimiser in fields.items()
-    )
-    return ByField((*own, FieldPart((), rest)))
+    own = (Mover((name,), optimiser, int(after.get(name, 0))) for name, optimiser in fields.items())
+    return ByField((*own, Mover((), rest)))

@@ -133,9 +133,8 @@ class Unravel(Generic[RecordT]):
         unconstrained = check.flag("unconstrained", unconstrained)
         transforms.named(transform)
         self._model = model
-        self._layout = layout = VectorLayout(
-            model, free_paths(model, fixed), unconstrained, transform
-        )
+        leaves = free_paths(model, fixed)
+        self._layout = layout = VectorLayout(model, leaves, unconstrained, transform)
         self.paths, self.slices, self.size = layout.paths, layout.slices, layout.size
         self.device_like = layout.device_like
 

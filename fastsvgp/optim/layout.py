@@ -181,9 +181,7 @@ class VectorLayout:
     def _unpack_on_device(self, vector, out):
         """Return the free leaves at a vector on a device: new ones, or those of ``out``."""
         if out is None:
-            found = [
-                np.empty(leaf.shape, leaf.dtype, like=self.device_like) for leaf in self._leaves
-            ]
+            found = [np.empty(one.shape, one.dtype, like=self.device_like) for one in self._leaves]
         else:
             found = self._values(out)
         kernels.unpack_fields(vector, self._fields(found), self._triangles)

@@ -71,9 +71,8 @@ def update_control_variate(model: Record, control: ControlT, change: Record) -> 
         *((f"change.{name}.rows", part.rows) for name, part in parts.items()),
     )
     if deferred_checks.on_device(checked.values):
-        return replace(
-            checked, values=checked.values + _compute_change(parts, basis, checked.points, k)
-        )
+        moved = _compute_change(parts, basis, checked.points, k)
+        return replace(checked, values=checked.values + moved)
     units = _units([part.rows for part in parts.values()], basis.width)
     functions = basis.functions(units)
     if functions[0] < 0 or functions[-1] >= basis.num_functions():

@@ -101,9 +101,7 @@ def sampled_bound_and_grad_from_features(
     scale = check.data_scale(num_data, n)
     wrt = ("basis", "posterior", "likelihood")
     tangent = 1.0 if tangent is None else tangent
-    task = BoundInputs(
-        model, basis.Phi_i, Y, scale, wrt, tangent, control=None, near=None, jitter=0.0
-    )
+    task = BoundInputs(model, basis.Phi_i, Y, scale, wrt, tangent, None, near=None, jitter=0.0)
     value, bars, info = estimate(task, *parts)
     seen: Any = None  # stands for the basis
     return check.result(value, QSGP(seen, q, likelihood)), (*bars[0], *bars[1:]), info

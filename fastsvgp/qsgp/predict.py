@@ -113,12 +113,9 @@ def sample_f(model, Xs, num_samples=1, *, rng=None):
     q = model.posterior
     noise = np.asarray(rng.standard_normal((num_samples, len(q.mean))).astype(X.dtype), like=X)
     W = q.mean + kernels.chevron_multiply(q.columns, q.diagonal, noise)
-    size = _rows_at_once(X)
+    size, weights = _rows_at_once(X), BasisWeights(W)
     out = np.concatenate(
-        [
-            model.basis.products(X[at : at + size], BasisWeights(W))[0]
-            for at in range(0, len(X), size)
-        ],
+        [model.basis.products(X[at : at + size], weights)[0] for at in range(0, len(X), size)],
         axis=1,
     )
     check.result(total(out), model)

@@ -66,11 +66,10 @@ def require_device():
             "no NVIDIA driver on this machine (or in this container); the CUDA kernels need one"
         )
     built = runtime.runtimeGetVersion()
-    needed, has = format_version(built), format_version(driver)
     if driver // 1000 < built // 1000:
         raise RuntimeError(
-            f"the NVIDIA driver supports CUDA {has}, but this CuPy was built for CUDA"
-            f" {needed}; update the driver, or install the CuPy for CUDA {driver // 1000}"
+            f"the NVIDIA driver supports CUDA {dotted(driver)}, but this CuPy was built for CUDA"
+            f" {dotted(built)}; update the driver, or install the CuPy for CUDA {driver // 1000}"
         )
     try:
         count = runtime.getDeviceCount()
@@ -78,7 +77,7 @@ def require_device():
         raise RuntimeError(f"the CUDA runtime does not start: {error}") from error
     if count == 0:
         raise RuntimeError("the NVIDIA driver shows no device; check CUDA_VISIBLE_DEVICES")
-    _compare({"CuPy": cupy().__version__, "CUDA": needed, "driver of CUDA": has})
+    _compare({"CuPy": cupy().__version__, "CUDA": dotted(built), "driver of CUDA": dotted(driver)})
     return count
 
 
@@ -95,7 +94,7 @@ def _compare(versions):
         )
 
 
-def format_version(version):
+def dotted(version):
     """Format a CUDA version number, for example 13000 as "13.0"."""
     return f"{version // 1000}.{version % 1000 // 10}"
 

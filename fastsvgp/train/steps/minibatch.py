@@ -153,13 +153,7 @@ class MinibatchSteps(Steps):
         )
         return self._safely(
             functools.partial(
-                self._call_on_batch,
-                bound_and_grad,
-                at,
-                model,
-                batch,
-                wrt=paths,
-                **self._bound_options(at),
+                self._call_bound, bound_and_grad, at, model, batch, wrt=paths, **self._options(at)
             )
         )
 
@@ -197,10 +191,10 @@ class MinibatchSteps(Steps):
         if len(batches) == 1 and paths and exact and models.offers("natural_step_and_grad", model):
             options = (
                 {"step_size": size, "wrt": paths, "jitter": jitter}
-                | self._bound_options(at)
+                | self._options(at)
                 | self._random
             )
-            stepped, info, value, grad = self._call_on_batch(
+            stepped, info, value, grad = self._call_bound(
                 natural_step_and_grad, at, model, batches[0], **options
             )
             return replace_posteriors(model, posteriors_of(stepped)), [info], value, grad
@@ -209,8 +203,8 @@ class MinibatchSteps(Steps):
             infos = []
             for i, batch in enumerate(batches):
                 # as in ``steps_on``
-                more = self._bound_options(at if shares else at + i) | self._random
-                stepped, info = self._call_on_batch(
+                more = self._options(at if shares else at + i) | self._random
+                stepped, info = self._call_bound(
                     natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more
                 )
                 model = replace_posteriors(model, posteriors_of(stepped))
@@ -220,11 +214,11 @@ class MinibatchSteps(Steps):
         def call(function, i, *args):
             return self._call_located(function, at + i, *args)
 
-        options = self._bound_options(at) | {"step_size": size, "jitter": jitter, "call": call}
+        options = self._options(at) | {"step_size": size, "jitter": jitter, "call": call}
         stepped, infos = steps_on(model, batches, **options)
         return replace_posteriors(model, posteriors_of(stepped)), infos, infos[-1].value, None
 
-    def _bound_options(self, at):
+    def _options(self, at):
         """Return the common options of all bounds of the batch with this number."""
         group = {} if self._group is None else {"group": self._group}
         return {"num_data": self._batches.num_data, "rng": self._draws(at)} | group
@@ -270,7 +264,7 @@ class MinibatchSteps(Steps):
     def _safely(self, function):
         return self._with_more_jitter(lambda jitter: function(jitter=jitter), self._step + 1)
 
-    def _call_on_batch(self, function, at, model, batch, **kwargs):
+    def _call_bound(self, function, at, model, batch, **kwargs):
         """Call a bound, or a step, on the batch with this number."""
         X, Y, *weights = batch
         return self._call_located(

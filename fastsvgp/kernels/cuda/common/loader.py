@@ -155,7 +155,7 @@ def _load_module(stem, dtype, architecture):
     try:
         module.load(load_cubin(stem, dtype, architecture))
     except cuda_devices.cupy().cuda.driver.CUDADriverError as error:
-        driver = cuda_devices.format_version(cuda_devices.cupy().cuda.runtime.driverGetVersion())
+        driver = cuda_devices.dotted(cuda_devices.cupy().cuda.runtime.driverGetVersion())
         said = (
             f"the driver (CUDA {driver}) does not load {stem}.cu built for sm_{architecture}:"
             f" {error} ({cuda_devices.TESTED})"
