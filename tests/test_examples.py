@@ -27,7 +27,7 @@ inverse_free = _example("inverse_free")
 blocks = _example("blocks")
 network = _example("network")
 solve_gp = _example("solve_gp")
-qsgp = _example("qsgp")
+weight_space = _example("weight_space")
 control_variates = _example("control_variates")
 odd_even = _example("odd_even")
 relevance = _example("relevance")
@@ -304,16 +304,18 @@ def test_rounds_of_em_by_their_command(dual, tmp_path, capsys):
 
 def test_random_features_by_conjugate_gradients(weight_space, capsys):
     skip_without(weight_space.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
-    scores = qsgp.main(["kin40k", "--features", "200", "--iterations", "11", "--exact", "100"])
+    scores = weight_space.main(
+        ["kin40k", "--features", "200", "--iterations", "11", "--exact", "100"]
+    )
     assert [score[0] for score in scores] == [10, 11] and scores[-1][2] < 0.97
     assert capsys.readouterr().out.count("\n| 1") == 2
     few = ["kin40k", "--features", "200", "--steps", "10", "--exact", "100"]
     for control in ("kriged", "paired", "none"):
-        scores = qsgp.main([*few, "--control", control, "--points", "20"])
+        scores = weight_space.main([*few, "--control", control, "--points", "20"])
         assert [score[0] for score in scores] == [1, 2, 3, 4, 6, 8, 10] and scores[-1][2] < scores[
             0
         ][2] + 0.1
-    assert len(qsgp.main([*few, "--dense-columns", "3", "--points", "20"])) == 7
+    assert len(weight_space.main([*few, "--dense-columns", "3", "--points", "20"])) == 7
 
 
 @pytest.mark.parametrize(
@@ -344,15 +346,15 @@ def test_weight_space_by_time_features_and_hyperparameters(weight_space, tmp_pat
         "--points",
         "20",
     ]
-    ((m, rmse, nlpd, variance),) = qsgp.main(["features", *few])
+    ((m, rmse, nlpd, variance),) = weight_space.main(["features", *few])
     assert m == 1000 and rmse < 1 and variance > 0
-    (_, noise, _), (_, learned, _) = qsgp.main(["collapse", *few])
+    (_, noise, _), (_, learned, _) = weight_space.main(["collapse", *few])
     assert noise != learned
     few[1] = "200"
-    (rows,) = [qsgp.main(["kin40k", "--basis", "inducing", *few[:-4]])]
+    (rows,) = [weight_space.main(["kin40k", "--basis", "inducing", *few[:-4]])]
     assert [row[0] for row in rows] == [10, 12]
     pytest.importorskip("matplotlib")
-    curves = qsgp.main(["picture", *few, "--out", str(tmp_path)])
+    curves = weight_space.main(["picture", *few, "--out", str(tmp_path)])
     assert (tmp_path / "qsgp.png").read_bytes().startswith(b"\x89PNG") and len(curves) == 4
 
 

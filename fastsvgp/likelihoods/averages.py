@@ -18,6 +18,7 @@ wider than that edge, its nodes are c + w sinh(u) at equal distances of u.
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
+from .. import kernels
 from ..runtime.deferred_checks import on_device
 from .base import SMALLEST, log_sum_exp
 from .stirling import FAR, exp_remainder, gamma_chance, log_binomial, log_logistic, normal_shares
@@ -152,7 +153,7 @@ def log_average_of(log_p, centre, mean, sd, *columns, edge=False):
     distribution function, and errors are not relative. Returned are the values (n,) and the numbers
     of the data of which the two rules still differ.
     """
-    value, width, fineness = np.full(mean.shape, np.nan, like=mean), FIRST_WIDTH, 1.0
+    value, width, fineness = kernels.full(mean.shape, np.nan, mean), FIRST_WIDTH, 1.0
     rough = np.argwhere(mean == mean)[:, 0]
     for most in CLOSE_ENOUGH:
         if not rough.size:

@@ -84,7 +84,7 @@ def sizes_of(model, count):
     A ``QSGP`` takes any number of inputs that fits its lengthscales: ``count``, if it fits.
     """
     if isinstance(model, qsgp.QSGP):
-        qsgp.checked_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
+        qsgp.check_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
         return count, ()
     if isinstance(model, DeepGP):
         check_deep(model)

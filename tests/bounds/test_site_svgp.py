@@ -265,7 +265,7 @@ def test_bad_input(rng):
         (
             lambda: fs.predict_f(model, X),
             TypeError,
-            "predict_f: `model` must be .*, got SiteSVGP: .*tied",
+            "predict_f: `model` must be .*, got SiteSVGP: .*tie_sites",
         ),
         (
             lambda: fs.fit(model, X, Y, steps=1),
@@ -275,7 +275,7 @@ def test_bad_input(rng):
         (
             lambda: fs.sites.tie_sites(model, X, to=fs.posteriors.Relaxed),
             TypeError,
-            "tied: `to` must be Whitened, .*, got Relaxed",
+            "tie_sites: `to` must be Whitened, .*, got Relaxed",
         ),
         (
             lambda: fs.natural_step(model, X, Y, rows=[1, 1]),

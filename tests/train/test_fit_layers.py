@@ -6,15 +6,13 @@ from oracles import inverse_factor
 
 import fastsvgp as fs
 from fastsvgp.layers import deep_gp
-from fastsvgp.means import LinearMean
 from fastsvgp.posteriors import AbsorbedDualSites, LikelihoodForm, Relaxed, at_prior
 from fastsvgp.records import leaves
 from fastsvgp.train.batches import Batches
 from fastsvgp.train.kinds import deep
 from fastsvgp.train.steps import minibatch
 
-M = 4
-N = 40
+M, N = 4, 40
 
 
 def problem(rng, posterior=fs.Whitened, layers=2, width=None, dtype=np.float64, likelihood=None):
@@ -213,7 +211,7 @@ def test_natural_steps_climb_faster(rng):
 def test_hidden_means_stay_unless_they_are_asked_for(rng):
     model, X, Y = problem(rng, width=1)
     mean = model.layers[0].mean
-    assert isinstance(mean, LinearMean)
+    assert isinstance(mean, fs.means.LinearMean)
     options = {"steps": 2, "batch_size": 16, "rng": 0, "natural_step_size": 0.1}
     assert_same(fs.fit(model, X, Y, **options)[0].layers[0].mean, mean)
     assert (
