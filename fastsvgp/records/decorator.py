@@ -206,19 +206,25 @@ def _arrays_of_lists(self):
                 fields[name] = array_of(value)
 
 
+class NoSuchField(AttributeError):
+    """An attribute that a record lacks; its text is made when it is read, as most are caught."""
+
+    def __str__(self):
+        kind, name = type(self.obj), self.name
+        here = ELSEWHERE.get(name, name)
+        if here in kind._field_names:
+            hint = f"did you mean `{here}`?"
+        elif name in OFFERED:
+            hint = f"functions take models: fastsvgp.{name}(model, ...)"
+        else:
+            hint = f"its fields are {', '.join(field for field, _ in kind._record_fields)}"
+        return f"{kind.__name__} has no attribute `{name}`; {hint}"
+
+
 def _no_such_field(self, name):
-    """Raise the error for an attribute that a record lacks: functions take models."""
-    kind = type(self)
-    if name[0] == "_" or hasattr(kind, name):  # a property raised it
+    if name[0] == "_" or hasattr(type(self), name):  # a property raised it
         return object.__getattribute__(self, name)
-    here = ELSEWHERE.get(name, name)
-    if here in self._field_names:
-        hint = f"did you mean `{here}`?"
-    elif name in OFFERED:
-        hint = f"functions take models: fastsvgp.{name}(model, ...)"
-    else:
-        hint = f"its fields are {', '.join(field for field, _ in self._record_fields)}"
-    raise AttributeError(f"{kind.__name__} has no attribute `{name}`; {hint}", name=name, obj=self)
+    raise NoSuchField(name=name, obj=self)
 
 
 def is_record(x):

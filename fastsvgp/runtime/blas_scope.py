@@ -93,7 +93,8 @@ def _rows_of_sets(matrix):
 
 def _layers_of(value):
     """Return the layers of a model, one above the other or side by side; None of other values."""
-    return getattr(value, "layers", None) or getattr(value, "latents", None)
+    fields = getattr(value, "__dict__", {})
+    return fields.get("layers") or fields.get("latents")
 
 
 def _rows_of_layers(layers, shared):

@@ -305,7 +305,7 @@ def test_bad_input(rng):
         (
             lambda: fs.sites.bound(fs.sites.tie_sites(model, X), X, Y),
             TypeError,
-            "bound: `model` must be .*SiteSVGP or VGP, got SVGP",
+            "bound: `model` must be .*SiteSVGP or sites.VGP, got SVGP",
         ),
         (
             lambda: fs.sites.bound(model, X, Y[:-1]),
