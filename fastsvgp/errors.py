@@ -71,7 +71,7 @@ def no_option(function, option, known, kind="", word="option"):
     )
 
 
-def suggested_fields(name, paths):
+def suggest_fields(name, paths):
     """Return, for messages, the fields nearest to a wrong dotted name; else where to look.
 
     They are at most three of the leaves at ``paths`` and of what holds them, anywhere in the model.

@@ -324,7 +324,7 @@ def check_options(name, kind, options, named, rest):
         if not takers:
             given[option] = value
         elif not is_default(value, next(iter(takers.values()))):
-            owners = _listed(sorted(takers), "and")
+            owners = _join_names(sorted(takers), "and")
             raise TypeError(
                 f"{name}: `{option}` is an option of {owners}, not of {kind.__name__}; leave it out"
             )
@@ -332,7 +332,7 @@ def check_options(name, kind, options, named, rest):
     return given
 
 
-def _listed(names, last):
+def _join_names(names, last):
     """Return "A, B and C" for ``last`` "and"."""
     return f" {last} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
@@ -351,7 +351,7 @@ def _not_offered(name, model, argument):
     )
     # sorted, so independent of the order of imports
     ours = sorted(place(kind.__name__).removeprefix("fastsvgp.") for kind in kinds)
-    listed = _listed(ours, "or")
+    listed = _join_names(ours, "or")
     said = f"{name}: `{argument}` must be a fastsvgp.{listed}, got {type(model).__name__}"
     kind = type(model)
     if kind in _ADVICE:

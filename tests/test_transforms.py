@@ -13,7 +13,7 @@ DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @BOTH
 @DTYPES
 def test_there_and_back(name, dtype):
-    t = transforms.named(name)
+    t = transforms.look_up(name)
     x = np.geomspace(1e-30, 1e30, 301).astype(dtype)
     u = t.inverse(x)
     assert u.dtype == dtype
@@ -38,7 +38,7 @@ def test_softplus_is_what_its_name_says():
 @DTYPES
 @pytest.mark.parametrize("u", [-1e300, -1e5, -800.0, -104.0, 89.0, 710.0, 1e5, 1e300])
 def test_forward_stays_positive_and_finite(name, dtype, u):
-    t = transforms.named(name)
+    t = transforms.look_up(name)
     u = np.clip(u, -np.finfo(dtype).max, np.finfo(dtype).max).astype(dtype)
     x, slope = t.forward(u), t.derivative(u)
     assert x > 0 and np.isfinite(x) and x.dtype == dtype
@@ -47,7 +47,7 @@ def test_forward_stays_positive_and_finite(name, dtype, u):
 
 @BOTH
 def test_derivative(name):
-    t = transforms.named(name)
+    t = transforms.look_up(name)
     u = np.linspace(-20, 20, 41)
     numeric = five_point(lambda s: t.forward(u + s))
     np.testing.assert_allclose(t.derivative(u), numeric, rtol=1e-8, atol=1e-14)
@@ -55,11 +55,11 @@ def test_derivative(name):
 
 @BOTH
 def test_integers_and_scalars_are_float64(name):
-    t = transforms.named(name)
+    t = transforms.look_up(name)
     assert t.forward(0).dtype == np.float64 and np.ndim(t.forward(0)) == 0
     assert t.inverse(2).dtype == np.float64
 
 
 def test_unknown_name():
     with pytest.raises(ValueError, match='must be "softplus" or "log", got \'exp\''):
-        transforms.named("exp")
+        transforms.look_up("exp")

@@ -11,7 +11,7 @@ from ..posteriors.base import PosteriorT, covariance_factor, identities
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.orthogonal import OrthogonalSets
 from ..records import leaves, private_record, replace
-from ..records.inducing_sets import naming_repeated, stacked
+from ..records.inducing_sets import naming_repeated, stack_sets
 from ..records.typed import Array, Record
 from ..runtime.edge import public_call
 from .objectives import SVGP
@@ -76,7 +76,7 @@ def joint_posterior(model: SVGP, jitter: float | None = None) -> SVGP:
     joint = Whitened(mean, kernels.tril(tril))
     if q.unwhitens:
         joint = Marginal(mean, joint.scale_tril).unwhiten(L, mean, joint.scale_tril)
-    joined: Any = replace(given, inducing=stacked(given.inducing), posterior=joint)
+    joined: Any = replace(given, inducing=stack_sets(given.inducing), posterior=joint)
     return joined
 
 

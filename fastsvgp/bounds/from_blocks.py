@@ -8,7 +8,7 @@ from .. import check, models
 from ..check import weights as weighing
 from ..covariances.base import Covariance
 from ..likelihoods.base import LikelihoodT
-from ..likelihoods.layout import laid_out, stacked
+from ..likelihoods.layout import laid_out, stack_latents
 from ..posteriors import Posterior
 from ..posteriors.base import PosteriorT
 from ..records import Blocks, private_record
@@ -99,7 +99,7 @@ def elbo_and_grad_from_blocks(
         scale, *given.likelihood.expected_log_prob(Y, f, rng, **w)
     )
     kl = layer.kl()
-    layer.pull(rows, stacked(given.likelihood, f_bar))
+    layer.pull(rows, stack_latents(given.likelihood, f_bar))
     posterior_bar = layer.finish(-1.0).posterior
     return check.result(ell - kl, given), (Blocks(**covariance.bars), posterior_bar, likelihood_bar)
 

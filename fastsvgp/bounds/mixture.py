@@ -6,7 +6,7 @@ model has one part, whose predictions are those of the likelihood.
 
 import numpy as np
 
-from ..likelihoods.layout import laid_out, of_unit
+from ..likelihoods.layout import add_unit_columns, laid_out
 
 HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
 
@@ -70,7 +70,7 @@ class Mixture:
                 if not (low < high).any():
                     break
                 middle = np.floor(0.5 * (low + high)) if counts else low + 0.5 * (high - low)
-                reached = self.cdf(of_unit(self.likelihood, middle), f) >= level
+                reached = self.cdf(add_unit_columns(self.likelihood, middle), f) >= level
                 low, high = np.where(reached, low, middle + counts), np.where(reached, middle, high)
             found.append(high)
         return tuple(found)

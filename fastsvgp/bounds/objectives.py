@@ -12,7 +12,7 @@ import numpy as np
 from .. import check
 from ..check.scale import DataScale
 from ..distributed.reduce import call_on_ranks
-from ..records import leaves, replaced, restricted, tree_map
+from ..records import leaves, replace_leaves, restricted, tree_map
 from ..records.typed import (
     Array,
     ArrayLike,
@@ -356,4 +356,4 @@ def kl_term_and_grad(
     kl, grad = layer.kl(), kind.gradient(model, layer.finish(1.0), None)
     found = {path: bar for path, _, bar in leaves(restricted(grad, wrt)) if bar is not None}
     zeros = restricted(tree_map(lambda value: np.zeros_like(value)[()], model), wrt)
-    return check.result(kl, model), replaced(zeros, found)
+    return check.result(kl, model), replace_leaves(zeros, found)

@@ -11,7 +11,7 @@ import numpy as np
 from .. import check
 from ..check import weights as weighing
 from ..check.scale import ALL_ROWS
-from ..likelihoods.layout import laid_out, stacked
+from ..likelihoods.layout import laid_out, stack_latents
 from ..posteriors.base import SUMS
 from ..records import plus, restricted
 from ..runtime import tuning
@@ -111,7 +111,7 @@ def sweep(model, layer, batch, need=True):
         ell, f_bar, likelihood_bar = scale_bars(
             factor, *likelihood.expected_log_prob(y, read, rng, need=need, **w)
         )
-        yield Chunk(f, residuals, ell, stacked(likelihood, f_bar), likelihood_bar)
+        yield Chunk(f, residuals, ell, stack_latents(likelihood, f_bar), likelihood_bar)
         del f, residuals, read, f_bar, likelihood_bar  # the next chunk reuses their memory
     check.report_clamped(layer.clamped)
 

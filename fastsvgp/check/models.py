@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import VarianceClampWarning, suggested_fields, warn
+from ..errors import VarianceClampWarning, suggest_fields, warn
 from ..records import flat, is_record, leaves, missing, tree_map
 from ..records.dtypes import common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
@@ -339,7 +339,7 @@ def names(wrt: Any, model: Any) -> tuple[str, ...]:
         if name not in known and name not in fields:
             raise ValueError(
                 f"`wrt` names {name!r:.80}, which is not a field of this model;"
-                f" {suggested_fields(name, paths)}"
+                f" {suggest_fields(name, paths)}"
             )
     return wrt
 

@@ -75,10 +75,10 @@ def _run(args):
     ) as error:  # NotPositiveDefinite is a ValueError
         if getattr(args, "traceback", False):
             traceback.print_exc()
-        return _fail(args.command, _said(error))
+        return _fail(args.command, _describe(error))
 
 
-def _said(error):
+def _describe(error):
     if isinstance(error, MemoryError):
         return f"out of memory ({error}); give fewer --inducing points or a smaller --batch-size"
     if isinstance(error, OSError):

@@ -6,14 +6,14 @@ import math
 MOST = 10**15  # steps or points: unlimited in practice, and still fits a C integer
 
 
-class Lines(argparse.HelpFormatter):
+class LineBreaks(argparse.HelpFormatter):
     """Help formatter that keeps the line breaks of help texts, because they separate list items."""
 
     def _split_lines(self, text, width):
         return [
             line
             for part in text.splitlines()
-            for line in super(Lines, self)._split_lines(part, width)
+            for line in super(LineBreaks, self)._split_lines(part, width)
         ]
 
 

@@ -17,16 +17,16 @@ def run(args):
         raise UsageError(
             f"completion needs shtab, which is not installed; {install_hint('cli')}"
         ) from error
-    print(shtab.complete(_with_paths(parser(), shtab), shell=args.shell))
+    print(shtab.complete(_mark_paths(parser(), shtab), shell=args.shell))
     return 0
 
 
-def _with_paths(parser, shtab):
+def _mark_paths(parser, shtab):
     """Mark the arguments of all commands that are files or folders for shtab."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
-                _with_paths(command, shtab)
+                _mark_paths(command, shtab)
         elif action.metavar in FILES:
             # a colon is special in zsh
             action.complete, action.metavar = shtab.FILE, action.metavar.partition(":")[0]

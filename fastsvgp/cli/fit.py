@@ -12,7 +12,7 @@ from .data.task import FileFormat, load_task, scale_of, split
 from .errors import INTERRUPTED, UsageError
 from .fitted import Fitted
 from .model_search import search_of, search_task
-from .report import said
+from .report import lines
 from .report.outputs import (
     CHECKPOINT,
     check_owner,
@@ -29,7 +29,7 @@ from .training import build, holds, outcome, train
 def run(args):
     """Fit a model to a file. Return exit code 0, or 130 if Ctrl-C ended the training early."""
     if args.mpi:
-        return mpi.on_ranks(_run, args)
+        return mpi.run_on_ranks(_run, args)
     mpi.refuse_copies()
     return _run(args)
 
@@ -91,7 +91,7 @@ def _fit_task(task, settings, folder, title, origin):
     ----------
     task : Task
         Already split.
-    settings : Settings
+    settings : FitSettings
     folder : path
         Output folder.
     title : str
@@ -103,7 +103,7 @@ def _fit_task(task, settings, folder, title, origin):
         raise UsageError(
             f"--resume: there is no folder {folder} with a checkpoint to continue from; see --out"
         )
-    say = said.Lines(settings.quiet)
+    say = lines.Lines(settings.quiet)
     with contextlib.ExitStack() as after, output_folder(folder):
         _refuse_unfinished(folder, settings)
         fitted = _prepare(task, settings, say, title)
@@ -115,16 +115,16 @@ def _fit_task(task, settings, folder, title, origin):
         if not settings.leads:
             return code
         fitted.model, fitted.jitter = trained.model, trained.jitter
-        path = save_model(fitted, folder, lambda: _kept(trained))
+        path = save_model(fitted, folder, lambda: _describe_checkpoint(trained))
         ended = outcome(task, settings, trained)
-        said.training(say, trained, seconds, ended)
+        lines.training(say, trained, seconds, ended)
         _keep_or_drop_checkpoint(trained, path)
         results = results_of(task, settings, trained, seconds, fitted, title, ended)
         results |= {"source": origin, "test": report.evaluate(fitted, task)}
-        model = f"{said.describe_model(task, settings)} on {title}"
+        model = f"{lines.describe_model(task, settings)} on {title}"
         written, why_not = report.write(say, folder, fitted, task, results, trained.values, model)
-    said.scores(say, results)
-    said.files(say, [path, *written], folder, why_not)
+    lines.scores(say, results)
+    lines.files(say, [path, *written], folder, why_not)
     return code
 
 
@@ -140,13 +140,13 @@ def _refuse_unfinished(folder, settings):
 def _prepare(task, settings, say, title):
     """Build the untrained model with its scaling, and print the choices."""
     scale = scale_of(task, shared=bool(settings.patch_shape))
-    said.data(say, task, settings, title)
-    said.model(say, task, settings)
+    lines.data(say, task, settings, title)
+    lines.model(say, task, settings)
     model = build(task, scale, settings)
-    return Fitted.of_task(task, model, scale)
+    return Fitted.from_task(task, model, scale)
 
 
-def _kept(trained):
+def _describe_checkpoint(trained):
     """Say that a checkpoint holds a model that could not be written to its folder, or None."""
     if not holds(trained):
         return None
@@ -163,7 +163,7 @@ def _keep_or_drop_checkpoint(trained, path):
     if trained.interrupted:
         more = "; the same command with --resume continues from here" if there else ""
         print(
-            f"interrupted: the model after {said.steps(trained)} is kept in {path}{more}",
+            f"interrupted: the model after {lines.steps(trained)} is kept in {path}{more}",
             file=sys.stderr,
         )
     elif there:

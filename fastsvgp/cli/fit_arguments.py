@@ -13,7 +13,7 @@ from ..runtime.thresholds import (
 )
 from .argument_types import (
     MOST,
-    Lines,
+    LineBreaks,
     add_text_layout,
     add_traceback,
     columns,
@@ -39,7 +39,7 @@ def add_fit(commands):
             " plots, and report.html, which shows all results on one page."
         ),
         allow_abbrev=False,
-        formatter_class=Lines,
+        formatter_class=LineBreaks,
     )
     fit.add_argument(
         "file",

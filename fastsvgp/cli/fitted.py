@@ -19,10 +19,10 @@ from ..records.persistence import COMMAND_LINE
 from .data.columns import Encoding
 from .data.forms import Form
 from .data.tables import read_table
-from .data.targets import in_units, listed
+from .data.targets import as_list, scale_targets
 from .data.task import class_name
-from .errors import UsageError, shown
-from .fitted_files import FORMAT, checked_fields
+from .errors import UsageError, join
+from .fitted_files import FORMAT, check_fields
 from .settings.names import kind_of
 
 
@@ -94,7 +94,7 @@ class Fitted:
     encoding: Encoding | None = None
 
     @classmethod
-    def of_task(cls, task, model, scale, jitter=0.0):
+    def from_task(cls, task, model, scale, jitter=0.0):
         """Make it from a model of a task."""
         names, encoding = (task.input_names, task.target_name), task.encoding
         about = task.likelihood, task.classes, *names, task.columns
@@ -129,11 +129,11 @@ class Fitted:
             else None
         )
 
-    def standardised_inputs(self, X):
+    def standardise_inputs(self, X):
         """Standardise inputs (N, D) in the units of the data, in the dtype of the model."""
         X = check.inputs("X", X)
         if X.shape[1] != len(self.input_names):
-            names = f"{len(self.input_names)}, in this order: {shown(self.input_names)}"
+            names = f"{len(self.input_names)}, in this order: {join(self.input_names)}"
             raise ValueError(f"`X` has {X.shape[1]} columns; the model was fitted to {names}")
         return np.ascontiguousarray(self.scale.X(X), dtype=self.dtype)
 
@@ -153,17 +153,17 @@ class Fitted:
             Of counts with trials or exposures, that of one trial or one unit of exposure. Noise
             that is known of each row is not part of it.
         """
-        X = self.standardised_inputs(X)
+        X = self.standardise_inputs(X)
         if self.kind == "ordered":
             return Prediction(
                 probabilities=fs.recipes.grade_probabilities(self.model, X, self.jitter)
             )
-        mean, var = fs.predict_y(self.model, X, **jittered(self.model, self.jitter))
+        mean, var = fs.predict_y(self.model, X, **options(self.model, self.jitter))
         mean = np.asarray(mean, np.float64)
         found = None
         if len(quantiles):
             found = np.asarray(
-                fs.predict_quantiles(self.model, X, quantiles, **jittered(self.model, self.jitter)),
+                fs.predict_quantiles(self.model, X, quantiles, **options(self.model, self.jitter)),
                 np.float64,
             )
             found = self.scale.y_mean + self.scale.y_scale * found
@@ -181,9 +181,9 @@ class Fitted:
 
         ``second`` is that of ``model_targets``.
         """
-        Xs, ys = self.standardised_inputs(X), self.model_targets(y, second)
+        Xs, ys = self.standardise_inputs(X), self.model_targets(y, second)
         return np.asarray(
-            fs.predict_cdf(self.model, Xs, ys, **jittered(self.model, self.jitter)), np.float64
+            fs.predict_cdf(self.model, Xs, ys, **options(self.model, self.jitter)), np.float64
         )
 
     def model_targets(self, y, second=None):
@@ -194,7 +194,7 @@ class Fitted:
         """
         if self.kind == "multiclass":
             return np.asarray(y, np.int64)
-        return np.asarray(in_units(self.scale, y, second, self.likelihood), dtype=self.dtype)
+        return np.asarray(scale_targets(self.scale, y, second, self.likelihood), dtype=self.dtype)
 
     def log_density(self, X, y, second=None):
         """Return the log predictive density (N,) of y, standardised; X is in data units.
@@ -204,15 +204,15 @@ class Fitted:
         """
         if self.several:
             return np.nansum(self.log_densities(X, y), axis=1)
-        Xs, ys = self.standardised_inputs(X), self.model_targets(y, second)
+        Xs, ys = self.standardise_inputs(X), self.model_targets(y, second)
         return np.asarray(
-            fs.predict_log_density(self.model, Xs, ys, **jittered(self.model, self.jitter)),
+            fs.predict_log_density(self.model, Xs, ys, **options(self.model, self.jitter)),
             np.float64,
         )
 
     def log_densities(self, X, y):
         """Return the log predictive densities (N, P) of several targets, NaN where y is."""
-        Xs, ys = self.standardised_inputs(X), self.model_targets(y).T
+        Xs, ys = self.standardise_inputs(X), self.model_targets(y).T
         mean, var = (part.T for part in fs.predict_f(self.model, Xs, jitter=self.jitter))
         likelihood, P, found = self.model.likelihood, len(ys), np.full(np.shape(y), np.nan)
         for p, target in enumerate(ys):
@@ -273,7 +273,7 @@ class Fitted:
                 f" {FORMAT}; load it with the version that wrote it, or fit again"
             )
         try:
-            return cls(model, **checked_fields(cls, model, description))
+            return cls(model, **check_fields(cls, model, description))
         except (TypeError, LookupError, ValueError, AttributeError, ArithmeticError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else error
             raise DataFileError(
@@ -349,9 +349,9 @@ class Fitted:
             raise UsageError(
                 f"{table.path} {'repeats' if lacking[0] in table.names else 'lacks'} the input"
                 f" column{'s'[: len(lacking) > 1]}"
-                f" {shown(map(repr, lacking))}; it has {shown(table.names)}"
+                f" {join(map(repr, lacking))}; it has {join(table.names)}"
             )
-        target, wanted = None, listed(self.target_name)
+        target, wanted = None, as_list(self.target_name)
         if all(name in table.names for name in wanted):
             found = [table.names.index(name) for name in wanted]
             target = found if self.several else found[0]
@@ -364,12 +364,12 @@ class Fitted:
             self.columns["width"],
         )
         second = self.columns.get("second")
-        both = [*listed(target), *([second["position"]] if second else [])]
-        known = width, width - len(listed(target)), width - len(both), len(inputs)
-        table = table.without_empty_end(known)
+        both = [*as_list(target), *([second["position"]] if second else [])]
+        known = width, width - len(as_list(target)), width - len(both), len(inputs)
+        table = table.drop_empty_end(known)
         if table.num_columns == width:
             return inputs, target
-        for gone in (listed(target), both):
+        for gone in (as_list(target), both):
             if gone and table.num_columns == width - len(gone):
                 return [i - sum(i > t for t in gone) for i in inputs], None
         if table.num_columns == len(inputs):
@@ -378,12 +378,12 @@ class Fitted:
         raise UsageError(
             f"{table.path} has {table.num_columns} column{'s'[: table.num_columns != 1]}, but the"
             f" model was fitted to {len(inputs)} input{'s'[: len(inputs) != 1]}"
-            f" ({shown(self.column_names)}){of_file}; give a file with these columns"
+            f" ({join(self.column_names)}){of_file}; give a file with these columns"
         )
 
     def read_targets(self, table, target):
         """Read cells of the targets as ``fit`` did; ``target``: as from ``find_columns``."""
-        for i, form in zip(listed(target), self.columns.get("target_forms", ()), strict=False):
+        for i, form in zip(as_list(target), self.columns.get("target_forms", ()), strict=False):
             if form is not None and table.layout is not None:
                 table.read_as(i, Form(**form))
 
@@ -442,6 +442,6 @@ def bottom(model):
     return layers_of(model)[0]
 
 
-def jittered(model, jitter):
+def options(model, jitter):
     """Return the options of a prediction with this jitter; none if no matrix is factorised."""
     return {} if isinstance(model, fs.QSGP) else {"jitter": jitter}

@@ -14,14 +14,14 @@ from ..recipes.fitted import check_scale, scale_from_json, sizes_of
 from ..records import leaves
 from .data.columns import Encoding
 from .data.forms import Form
-from .data.targets import listed
-from .errors import shown
+from .data.targets import as_list
+from .errors import join
 from .settings.names import COLUMNS, LIKELIHOODS, kind_of
 
 FORMAT = 9  # of the description
 
 
-def checked_fields(kind, model, description):
+def check_fields(kind, model, description):
     """Return the fields of a ``Fitted`` (the class ``kind``) other than its model.
 
     Raises
@@ -32,11 +32,11 @@ def checked_fields(kind, model, description):
     names = {field.name for field in fields(kind)} - {"model"} | {"format"}
     _require(
         description.keys() == names,
-        f"the description has {shown(description)}, not {shown(sorted(names))}",
+        f"the description has {join(description)}, not {join(sorted(names))}",
     )
     shared = _absent(model)
     lacking = [path for path, _, value in leaves(model) if value is None and path not in shared]
-    _require(not lacking, f"no {shown(lacking)}")
+    _require(not lacking, f"no {join(lacking)}")
     D, outputs = sizes_of(model, len(description["input_names"]))
     encoding, scale = description["encoding"], scale_from_json(description["scale"])
     encoding = None if encoding is None else Encoding.from_json(encoding)
@@ -108,17 +108,17 @@ def _check_columns(columns, D):
     whole = (
         type(width) is int
         and isinstance(inputs, list)
-        and all(type(i) is int for i in [*inputs, *listed(target)])
+        and all(type(i) is int for i in [*inputs, *as_list(target)])
     )
     _require(type(named) is bool and whole, f"columns {columns!r:.60}")
-    used = [*inputs, *listed(target)]
+    used = [*inputs, *as_list(target)]
     _require(len(inputs) == D and len(set(used)) == len(used), f"columns {columns!r:.60}")
     _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")
     codes = columns.get("na", [])
     _require(isinstance(codes, list) and _texts(codes, len(codes)), f"na {codes!r:.60}")
     written = columns.get("target_forms")
     if written is not None:
-        _require(len(written) == len(listed(target)), f"target_forms {written!r:.60}")
+        _require(len(written) == len(as_list(target)), f"target_forms {written!r:.60}")
         possible = all(form is None or Form(**form).is_possible for form in written)
         _require(possible, f"target_forms {written!r:.60}")
     if (second := columns.get("second")) is not None:

@@ -46,7 +46,7 @@ def rows():
             package,
             (
                 version(package)
-                if _installed(package)
+                if _is_installed(package)
                 else f"not installed: no {use}; {install_hint('cli')}"
             ),
         )
@@ -56,7 +56,7 @@ def rows():
     yield "CUDA", _cuda()
 
 
-def _installed(package):
+def _is_installed(package):
     try:
         importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -68,7 +68,7 @@ def version(package):
     """Return the installed version of a package, or say that there is none."""
     return (
         importlib.metadata.version(package)
-        if _installed(package)
+        if _is_installed(package)
         else "not installed (running from a checkout)"
     )
 
@@ -81,7 +81,7 @@ def kernels():
     if level is not None:
         return f"module {level}, built ahead of time"
     compiler = "compiled by Numba when they are called"
-    if not _installed("numba"):
+    if not _is_installed("numba"):
         return f"none: {reason}, and Numba is not installed"
     from ..kernels.cpu.common import compiled
 

@@ -20,7 +20,7 @@ from ..recipes.remedies import Outcome
 from . import report
 from .errors import INTERRUPTED, UsageError, option_of
 from .fitted import Fitted
-from .report import said
+from .report import lines
 from .report.outputs import PLAN, SEARCH, output_folder, save_model, writing
 from .report.results import facts_of
 from .settings.defaults import SECONDS
@@ -73,10 +73,10 @@ def _has_all_classes(task):
 
 def search_task(task, search, folder, title, origin):
     """Search, save, evaluate and report; return the exit code."""
-    say = said.Lines(search.quiet)
+    say = lines.Lines(search.quiet)
     plan = _plan(folder) if search.resume else None
     with output_folder(folder):
-        said.data(say, task, search, title)
+        lines.data(say, task, search, title)
         say(f"  method     the best model that {search.seconds:g} s find (--method chooses one)")
         rows, started = ~task.test, time.perf_counter()
         found = fs.search(
@@ -92,7 +92,7 @@ def search_task(task, search, folder, title, origin):
         )
         seconds = time.perf_counter() - started
         jitter = DEFAULT_JITTER[found.model.inducing.dtype]
-        fitted = Fitted.of_task(task, found.model, found.scale, jitter)
+        fitted = Fitted.from_task(task, found.model, found.scale, jitter)
         path = save_model(fitted, folder)
         _keep_or_drop_plan(folder, found)
         compiled = (
@@ -103,8 +103,8 @@ def search_task(task, search, folder, title, origin):
         results |= {"source": origin, "test": report.evaluate(fitted, task)}
         model = f"{found.chosen} on {title}"
         written, why_not = report.write(say, folder, fitted, task, results, (), model)
-    said.scores(say, results)
-    said.files(say, [path, *written], folder, why_not)
+    lines.scores(say, results)
+    lines.files(say, [path, *written], folder, why_not)
     return INTERRUPTED if found.interrupted else 0
 
 

@@ -33,7 +33,7 @@ def refuse_copies(instead="give --mpi to train one model on all of them"):
             )
 
 
-def on_ranks(run, args):
+def run_on_ranks(run, args):
     """Run ``run(args, group)`` on every rank and return the exit code.
 
     All ranks learn of an error before training here, and of an error in training from ``fit``. Any

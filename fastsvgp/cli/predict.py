@@ -33,7 +33,7 @@ def run(args):
     else:
         write_file(args.out, text.encode())
         print(f"wrote {table.num_rows} predictions to {args.out}", file=sys.stderr)
-    outside = rows_outside(fitted.model, fitted.standardised_inputs(X), fitted.input_names)
+    outside = rows_outside(fitted.model, fitted.standardise_inputs(X), fitted.input_names)
     if outside is not None:
         print(f"{outside}: the model is unsure there (see fit --extrapolate)", file=sys.stderr)
     report = _score(fitted, table, target, X, prediction)

@@ -11,7 +11,7 @@ from .. import DataFileError
 from ..recipes.fitted import scale_from_json, scale_to_json
 from ..records.persistence import as_json
 from ..train import data_digests
-from .errors import UsageError, shown
+from .errors import UsageError, join
 
 # settings of the initial model; ``fit`` compares those of the training
 MODEL = (
@@ -20,7 +20,7 @@ MODEL = (
 )  # fmt: skip
 
 
-def described(fitted, task, settings):
+def describe_fit(fitted, task, settings):
     """Describe a fit and its data, for its checkpoint."""
     return as_json("a fit", {
         "inputs": task.input_names,
@@ -35,7 +35,7 @@ def described(fitted, task, settings):
     })  # fmt: skip
 
 
-def resumed(checkpoint, fitted, task, settings):
+def check_checkpoint(checkpoint, fitted, task, settings):
     """Refuse a checkpoint of another fit before ``fit`` reads it.
 
     Returns
@@ -52,7 +52,7 @@ def resumed(checkpoint, fitted, task, settings):
     state = fs.load(checkpoint)
     if not isinstance(state, fs.optim.TrainingState):
         raise DataFileError(f"--resume: {checkpoint} is not a training checkpoint")
-    now = described(fitted, task, settings)
+    now = describe_fit(fitted, task, settings)
     try:
         differences = _differences(state.note, now)
         scale = scale_from_json(state.note["scale"])
@@ -87,7 +87,7 @@ def _differences(then, now):
 
 
 def _text(value):
-    return shown(value) if isinstance(value, list) else value
+    return join(value) if isinstance(value, list) else value
 
 
 def another_fit(checkpoint, differences):

@@ -18,7 +18,7 @@ from .errors import UsageError
 from .mpi import ranks_apart
 from .progress import Progress
 from .report.outputs import CHECKPOINT
-from .resuming import another_fit, check_numbers, described, resumed
+from .resuming import another_fit, check_checkpoint, check_numbers, describe_fit
 from .settings import periodic, qsgp
 from .settings.defaults import BATCH_SIZE
 from .settings.names import NATURAL, PAIRED
@@ -36,7 +36,7 @@ POSTERIORS = {
 
 
 @dataclass
-class Trained:
+class TrainedFit:
     """Result of training: the model, the jitter for its use, and the bound at each step.
 
     ``first_step``: seconds until the end of the first step. That step compiles the kernels that are
@@ -126,15 +126,15 @@ def _deep(X, kind, likelihood, sizes, settings, posterior, mean, rng):
 
 def model_targets(task, scale, dtype):
     """Return the training targets in the units of the model, with means for missing ones."""
-    y, second = targets.filled(task.y[~task.test]), task.second_of(~task.test)
+    y, second = targets.fill_missing(task.y[~task.test]), task.second_of(~task.test)
     if task.kind == "multiclass":
         return np.asarray(y, np.int64)
-    return np.ascontiguousarray(targets.in_units(scale, y, second, task.likelihood), dtype)
+    return np.ascontiguousarray(targets.scale_targets(scale, y, second, task.likelihood), dtype)
 
 
 def _likelihood(task, settings):
     classes = task.classes and len(task.classes)
-    y, second = targets.filled(task.y[~task.test]), task.second_of(~task.test)
+    y, second = targets.fill_missing(task.y[~task.test]), task.second_of(~task.test)
     exposure = task.second is not None and task.second.option == "exposure"
     y = y if second is None else np.stack([y, second], axis=-1)
     likelihood = fs.recipes.likelihood_of(
@@ -148,17 +148,17 @@ def train(fitted, task, settings, folder):
 
     Returns
     -------
-    Trained
+    TrainedFit
         After Ctrl-C, the model so far.
     """
     checkpoint = os.path.join(folder, CHECKPOINT)
     if settings.resume:
-        fitted.scale, then = resumed(checkpoint, fitted, task, settings)
-    X = fitted.standardised_inputs(task.X[~task.test])
+        fitted.scale, then = check_checkpoint(checkpoint, fitted, task, settings)
+    X = fitted.standardise_inputs(task.X[~task.test])
     y = fitted.model_targets(task.y[~task.test], task.second_of(~task.test))
     total = _total_steps(settings, len(X))
     options = _options(settings, fitted.model, total)
-    options |= {"checkpoint": checkpoint, "note": described(fitted, task, settings)}
+    options |= {"checkpoint": checkpoint, "note": describe_fit(fitted, task, settings)}
     weights = None if task.second else targets.weights_of(y)
     weighed = {} if weights is None else {"weights": weights.astype(y.dtype)}
     options |= weighed
@@ -167,20 +167,20 @@ def train(fitted, task, settings, folder):
         options["resume"] = checkpoint
     if settings.group is not None:
         options["group"] = settings.group
-    with closing(Progress(total, settings.quiet)) as progress, _explained(settings, checkpoint):
+    with closing(Progress(total, settings.quiet)) as progress, _explain(settings, checkpoint):
         model, info, _ = routine.train(fitted.model, X, y, options, progress)
     # interrupted before the first step, perhaps during imports: there is nothing to keep
     if info.interrupted and settings.leads and not progress.has_started:
         raise KeyboardInterrupt
     with ranks_apart():
-        model, jitter = fs.recipes.finished(model, X, y, settings.jitter, group=settings.group)
-    return Trained(
+        model, jitter = fs.recipes.finish(model, X, y, settings.jitter, group=settings.group)
+    return TrainedFit(
         model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step
     )
 
 
 @contextmanager
-def _explained(settings, checkpoint):
+def _explain(settings, checkpoint):
     """Add advice about command-line options to an error of training."""
     try:
         yield
@@ -218,7 +218,7 @@ def _options(settings, model, total):
         model,
         at_rows=settings.choice.at_data,
         inducing=[f"layers.{number}.inducing" for number in layers] or ["inducing"],
-        fixed=(*fs.recipes.held_variances(model), *periodic.held(model)),
+        fixed=(*fs.recipes.fixed_variances(model), *periodic.fixed_paths(model)),
         optimiser=optimiser,
     )
     if settings.patch_shape and "natural_step_size" in options:

@@ -9,7 +9,7 @@ from .. import kernels
 from ..errors import not_written
 from ..records import Blocks, is_record, plus, restricted, tree_map
 from ..records.decorator import is_ours
-from ..records.inducing_sets import InducingSets, sets_of, stacked, unstacked
+from ..records.inducing_sets import InducingSets, sets_of, stack_sets, unstack_sets
 
 ALL = ("covariance", "X1", "X2")
 
@@ -38,8 +38,8 @@ def _forward_on_stacks(block):
     @wraps(block)
     def call(self, inducing, *others, **named):
         if named or _sets(inducing, others):
-            named = {name: stacked(value) for name, value in named.items()}
-            return block(self, stacked(inducing), *map(stacked, others), **named)
+            named = {name: stack_sets(value) for name, value in named.items()}
+            return block(self, stack_sets(inducing), *map(stack_sets, others), **named)
         return block(self, inducing, *others)
 
     return call
@@ -53,11 +53,11 @@ def _reverse_on_stacks(rule):
         if not named and not _sets(inducing, others):
             return rule(self, K_bar, K, inducing, *others)
         other = others[0] if others else named.get("other")
-        named = {name: stacked(value) for name, value in named.items()}
+        named = {name: stack_sets(value) for name, value in named.items()}
         covariance_bar, inducing_bar, other_bar = rule(
-            self, K_bar, K, stacked(inducing), *map(stacked, others), **named
+            self, K_bar, K, stack_sets(inducing), *map(stack_sets, others), **named
         )
-        return covariance_bar, unstacked(inducing_bar, inducing), unstacked(other_bar, other)
+        return covariance_bar, unstack_sets(inducing_bar, inducing), unstack_sets(other_bar, other)
 
     return call
 

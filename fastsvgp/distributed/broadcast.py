@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import check
-from ..records import is_record, replaced
+from ..records import is_record, replace_leaves
 from . import reduce
 from .buffers import packing_of
 from .protocol import Communicator
@@ -63,7 +63,7 @@ def broadcast_record(group, tree):
     received = packing.unpack(buffer, values)
     if not is_record(tree):
         return received[0]
-    return replaced(tree, dict(zip(paths, received, strict=True)))
+    return replace_leaves(tree, dict(zip(paths, received, strict=True)))
 
 
 def broadcast_file(communicator, path):

@@ -14,7 +14,7 @@ import numpy as np
 from .. import check, kernels
 from ..check.scale import DataScale
 from ..errors import BadEntry
-from ..records import leaves, replaced
+from ..records import leaves, replace_leaves
 from ..runtime.deferred_checks import on_device
 from ..runtime.devices import device_array
 from ..runtime.edge import run as run_as_public
@@ -66,7 +66,7 @@ class RankScale(DataScale):
         value, *sums = self.communicator.all_reduce(
             ("real", *kinds), (value, *found), self.fingerprint
         )
-        return value, replaced(grad, dict(zip(paths, sums, strict=True)))
+        return value, replace_leaves(grad, dict(zip(paths, sums, strict=True)))
 
     def all_reduce_natural(self, layer, value, negative):
         sums = layer.natural_sums()

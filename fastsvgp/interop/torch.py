@@ -20,7 +20,7 @@ from ..bounds.protocol import kind_of
 from ..bounds.svgp import SVGP as SVGPModel
 from ..latents.model import MultiGP as MultiGPModel
 from ..optim.flat import Unravel
-from ..records import is_record, leaves, replaced, tree_map
+from ..records import is_record, leaves, replace_leaves, tree_map
 from ..runtime.devices import device_array
 from .options import refuse_following
 from .torch_tensors import DTYPES, arrays_at, flatten, half_precision, once, refuse_transforms
@@ -271,7 +271,7 @@ class _Process(torch.nn.Module):
             {path: array(attrgetter(path)(self)) for path in self._buffer_paths},
         )
         unravel = self._map(vector, self._paths)
-        return unravel(vector, like=replaced(self._start, fixed))
+        return unravel(vector, like=replace_leaves(self._start, fixed))
 
 
 class SVGP(_Process):

@@ -111,7 +111,7 @@ def chance_below(law, mean, var):
     over_f, p = heavy | (sd <= width), np.empty(m.shape, like=m)
     for where, rule, function, more in (
         (over_f, average, survival, (width,)),
-        (~over_f, _over_T, log_density, ends),
+        (~over_f, _average_over_T, log_density, ends),
     ):
         at = np.argwhere(where)[:, 0]
         if at.size:
@@ -193,7 +193,7 @@ def average_of_edge(function, edge, narrowest, mean, sd, *parameters):
     ``narrowest`` the least such distance.
     """
     wide, value = sd > WIDE * narrowest, np.empty(mean.shape, like=mean)
-    for where, rule, how in ((~wide, average, narrowest + 0 * sd), (wide, _by_sinh, edge)):
+    for where, rule, how in ((~wide, average, narrowest + 0 * sd), (wide, _average_by_sinh, edge)):
         at = np.argwhere(where)[:, 0]
         if at.size:
             how = how if how is edge else how[at]
@@ -201,7 +201,7 @@ def average_of_edge(function, edge, narrowest, mean, sd, *parameters):
     return value
 
 
-def _by_sinh(function, mean, sd, edge, *parameters):
+def _average_by_sinh(function, mean, sd, edge, *parameters):
     ends = mean - ENDS * sd, mean + ENDS * sd
     centre = crossing(lambda f: function(f, *parameters) > 0.5, *ends)
     width = np.minimum(edge(centre), 0.25 * sd)
@@ -251,7 +251,7 @@ def beta_survival(t, p, q):
     return np.where(t < -FAR, left, right)
 
 
-def _over_T(log_density, m, sd, bottom, top, *parameters):
+def _average_over_T(log_density, m, sd, bottom, top, *parameters):
     t = bottom + (top - bottom) * (np.arange(NODES_OF_T, like=m) / (NODES_OF_T - 1))[:, None]
     logs = log_density(t, *parameters)
     weight = np.exp(logs - logs.max(axis=0))

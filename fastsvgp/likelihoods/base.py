@@ -115,7 +115,7 @@ class Likelihood:
             return ell, None, None
         names = self._check_count("expected", bars, ("f.mean", "f.var"))
         d_mean, d_var, *own = bars
-        f_bar = Marginals(*(weighted_finite(bar, weights, dtype) for bar in (d_mean, d_var)))
+        f_bar = Marginals(*(weight_finite(bar, weights, dtype) for bar in (d_mean, d_var)))
         if not names:
             return ell, f_bar, self
         own = (in_dtype(total(bar, weights, values.ndim), dtype) for bar in own)
@@ -261,7 +261,7 @@ def weighted(bar, weights):
     return bar if weights is None else bar * weights
 
 
-def weighted_finite(bar, weights, dtype):
+def weight_finite(bar, weights, dtype):
     """``weighted`` in a dtype: numbers beyond the range of float32 are its largest ones."""
     bar = weighted(bar, weights)
     if bar.dtype == dtype:
@@ -355,7 +355,7 @@ def log_sum_exp(logs):
     return top + np.log(np.exp(logs - top).sum(axis=0))
 
 
-def by_chunks(function, like, size, *arrays):
+def apply_to_chunks(function, like, size, *arrays):
     """Apply ``function`` to chunks (n,) of flattened arrays; the result is as ``like``."""
     out = np.empty(like.shape, like.dtype, like=like)
     size = size * ON_DEVICE if deferred_checks.on_device(out) else size

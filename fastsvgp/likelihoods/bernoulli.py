@@ -7,7 +7,7 @@ import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ..records import record, static
-from .base import CHUNK, SMALLEST, by_chunks
+from .base import CHUNK, SMALLEST, apply_to_chunks
 from .one_latent import OneLatent
 from .targets import as_targets, refuse
 from .wide import expectation
@@ -92,7 +92,7 @@ class BernoulliLogit(Bernoulli):
     link = "log_sigmoid"
 
     def moments(self, mean, var):
-        q = by_chunks(_log_minority, mean, CHUNK, mean, var)
+        q = apply_to_chunks(_log_minority, mean, CHUNK, mean, var)
         q = np.exp(q, out=q)
         return np.where(mean > 0, 1 - q, q), q * (1 - q)
 

@@ -23,10 +23,10 @@ import scipy  # submodules load at first use; importing scipy.special takes long
 from ..records import Marginals, leaf, record, static
 from ..records.typed import Number
 from .averages import LOST, NODES_AT_ONCE, average, average_of_edge, beta_survival
-from .base import CHUNK, SMALLEST, by_chunks, log_sum_exp, number
+from .base import CHUNK, SMALLEST, apply_to_chunks, log_sum_exp, number
 from .bernoulli import BernoulliLogit
 from .one_latent import OneLatent
-from .quantiles import searched_quantiles
+from .quantiles import search_quantiles
 from .stirling import (
     HALF_LOG_2PI,
     Shares,
@@ -82,7 +82,7 @@ class Beta(OneLatent):
         mu, scale = logistic_shares(f), number(self.scale)
         return mu, *(np.maximum(scale * share, LEAST) for share in (mu.one, mu.two))
 
-    def _less_deviance(self, A, B):
+    def _subtract_deviance(self, A, B):
         """Return the terms of log p that depend on f and the scale alone, but for scale K."""
         scale = number(self.scale)
         constant = remainder(scale) - 0.5 * np.log(scale) - HALF_LOG_2PI
@@ -94,7 +94,7 @@ class Beta(OneLatent):
         d = odds - (mu.log_one - mu.log_two)
         less, share = mu.one <= mu.two, np.minimum(mu.one, mu.two)
         K = odds_deviance(share, 1.0, share, np.where(less, d, -d))
-        log_p = self._less_deviance(A, B) - y.log_one - y.log_two + scale * K
+        log_p = self._subtract_deviance(A, B) - y.log_one - y.log_two + scale * K
         if not need:
             return (log_p,)
         D_A, D_B = log_less_digamma(A), log_less_digamma(B)
@@ -108,7 +108,7 @@ class Beta(OneLatent):
             mu, A, B = self._shapes(nodes)
             H = -mu.one * mu.log_one - mu.two * mu.log_two
             of_scale = mu.one * log_less_digamma(A) + mu.two * log_less_digamma(B) + H
-            return np.stack([self._less_deviance(A, B) + scale * H, mu.one, of_scale], axis=1)
+            return np.stack([self._subtract_deviance(A, B) + scale * H, mu.one, of_scale], axis=1)
 
         feature = Feature(0.0, self.singularities, np.ceil(np.log1p(scale)))
         wide, values, d_mean, d_var = averages(functions, feature, Marginals(mean, var), need=need)
@@ -128,7 +128,7 @@ class Beta(OneLatent):
             expit = scipy.special.expit
             return average(lambda t: expit(t) * expit(-t), m, np.sqrt(v), np.ones_like(m))
 
-        inner = by_chunks(part, mean, self.chunk, mean, var)
+        inner = apply_to_chunks(part, mean, self.chunk, mean, var)
         return centre, np.maximum(spread - inner, 0) + inner / (1 + self.scale)
 
     def log_marginal(self, y, mean, var):
@@ -168,7 +168,7 @@ class Beta(OneLatent):
     def _cdf(self, t, mean, var):
         """Return P(logit y <= t)."""
 
-        def given(f, t):
+        def survival(f, t):
             _, A, B = self._shapes(f)
             return beta_survival(-t, B, A)
 
@@ -177,13 +177,13 @@ class Beta(OneLatent):
             return np.minimum(np.sqrt(1 / A + 1 / B), EDGE)
 
         narrowest = np.minimum(2 / np.sqrt(2 + number(self.scale)), EDGE)
-        return average_of_edge(given, edge, narrowest, mean, np.sqrt(var), t)
+        return average_of_edge(survival, edge, narrowest, mean, np.sqrt(var), t)
 
     def predict_quantiles(self, levels, f):
         # of the log odds, where there are no ends
         _, mean, var = self.rows(f.mean, f)
         spread = var + 4 / number(self.scale)
-        odds = searched_quantiles(levels, mean, spread, self._cdf, False, mean, var)
+        odds = search_quantiles(levels, mean, spread, self._cdf, False, mean, var)
         return scipy.special.expit(odds).astype(f.mean.dtype, copy=False)
 
     def check_targets(self, Y, name="Y"):

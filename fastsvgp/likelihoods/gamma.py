@@ -19,7 +19,7 @@ from ..records.typed import Number
 from .averages import chance_below, log_average, log_gamma_law, log_normal_moments
 from .base import number
 from .one_latent import OneLatent
-from .quantiles import searched_quantiles
+from .quantiles import search_quantiles
 from .stirling import HALF_LOG_2PI, exp_remainder, log_less_digamma, remainder
 from .targets import as_targets, refuse
 
@@ -74,7 +74,7 @@ class _GammaNoise(OneLatent):
         a, (_, mean, var) = self._shape, self.rows(f.mean, f)
         centre = mean - log_less_digamma(a)
         spread = var + 1 / a + 1 / (a * a)  # above the variance of log G
-        logs = searched_quantiles(levels, centre, spread, self._cdf_of_log, False, mean, var)
+        logs = search_quantiles(levels, centre, spread, self._cdf_of_log, False, mean, var)
         with np.errstate(over="ignore"):
             return np.exp(logs).astype(f.mean.dtype, copy=False)
 

@@ -29,7 +29,7 @@ def laid_out(likelihood, f):
     return Marginals(f.mean.reshape(shape), f.var.reshape(shape))
 
 
-def stacked(likelihood, f_bar):
+def stack_latents(likelihood, f_bar):
     """Undo ``laid_out`` for derivatives: rows (J, N) of the model. None stays None."""
     if f_bar is None or likelihood.latents_per_output == 1:
         return f_bar
@@ -37,7 +37,7 @@ def stacked(likelihood, f_bar):
     return Marginals(f_bar.mean.reshape(shape), f_bar.var.reshape(shape))
 
 
-def of_unit(likelihood, y):
+def add_unit_columns(likelihood, y):
     """Return targets ``y`` as the likelihood reads them, of one trial or one unit of exposure.
 
     Raise ``TypeError`` if it does not say what predictions take for the other columns.

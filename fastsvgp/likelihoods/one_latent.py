@@ -15,11 +15,11 @@ from ..errors import not_written, warn
 from ..records import Marginals
 from ..runtime.devices import constant_like
 from .averages import CLOSE_ENOUGH, ENDS, crossing, log_average_of
-from .base import CHUNK, NODES, SMALLEST, Likelihood, by_chunks, no_order, sum_outputs
-from .layout import of_unit
-from .quantiles import searched_quantiles, symmetric_quantiles
+from .base import CHUNK, NODES, SMALLEST, Likelihood, apply_to_chunks, no_order, sum_outputs
+from .layout import add_unit_columns
+from .quantiles import search_quantiles, symmetric_quantiles
 from .targets import as_targets
-from .wide import NODES as FEW, averages, merged, none_wide
+from .wide import NODES as FEW, averages, merge, none_wide
 
 TURNS = 30  # of the bisection for a mode or an edge
 
@@ -107,11 +107,11 @@ class OneLatent(Likelihood):
     def expected(self, Y, f, need=True):
         rows, width = self.rows(Y, f), None if self.num_nodes is not None else self.singularities
         if width is None or none_wide(f.var, width):
-            return self._by_nodes(need, *rows)
+            return self._average_at_nodes(need, *rows)
         wide, new = self.where_wide(*rows, need=need)
-        return merged(wide, new, lambda *row: self._by_nodes(need, *row), *rows)
+        return merge(wide, new, lambda *row: self._average_at_nodes(need, *row), *rows)
 
-    def _by_nodes(self, need, *rows):
+    def _average_at_nodes(self, need, *rows):
         *columns, mean, var = rows
         F = kernels.gauss_hermite_nodes(mean, var, int(self.num_nodes or FEW))
         value, *slopes = self._log_density(*columns, F, need=need)
@@ -134,10 +134,10 @@ class OneLatent(Likelihood):
                 " log_density(self, Y, f, need=True)"
             ) from None
         what = "the log density and its derivatives"
-        found = self._in_shape("log_density", found if need else found[:1], rows[-1], what)
+        found = self._check_shapes("log_density", found if need else found[:1], rows[-1], what)
         return found
 
-    def _in_shape(self, method, found, f, what):
+    def _check_shapes(self, method, found, f, what):
         """Return a tuple of arrays if all end in the shape of ``f``; else name the ``method``."""
         if not isinstance(found, tuple):
             got = f"not {type(found).__name__}"
@@ -176,7 +176,7 @@ class OneLatent(Likelihood):
         F = kernels.gauss_hermite_nodes(mean, var, int(self.num_nodes or FEW))
         found = self.conditional_mean_and_var(F)
         method = "conditional_mean_and_var"
-        means, variances = self._in_shape(method, found, F, "mean and variance of y")
+        means, variances = self._check_shapes(method, found, F, "mean and variance of y")
         centre = kernels.gauss_hermite(means)
         return centre, kernels.gauss_hermite(variances + np.square(means - centre))
 
@@ -193,7 +193,7 @@ class OneLatent(Likelihood):
             return self._log_density(*row, need=False)[0]
 
         centre = crossing(rises, mean - ENDS * sd, mean + ENDS * sd, TURNS)
-        return self._resolved(*log_average_of(log_p, centre, mean, sd, *columns), "log_density")
+        return self._verify(*log_average_of(log_p, centre, mean, sd, *columns), "log_density")
 
     def marginal_cdf(self, *rows):
         """P(y <= Y), (n,), of columns of targets, mean and variance."""
@@ -204,7 +204,7 @@ class OneLatent(Likelihood):
 
         def cdf(*row):
             found = self.conditional_cdf(*row)
-            return self._in_shape("conditional_cdf", (found,), row[-1], "P(y <= Y | f)")[0]
+            return self._check_shapes("conditional_cdf", (found,), row[-1], "P(y <= Y | f)")[0]
 
         def log_cdf(*row):
             with np.errstate(divide="ignore"):
@@ -223,9 +223,9 @@ class OneLatent(Likelihood):
             edge = crossing(lambda f: (cdf(*columns, f[None])[0] > half) == falls, *ends, TURNS)
             logs, still = log_average_of(log_cdf, edge, mean, sd, *columns, edge=True)
             value[rough], rough = np.exp(logs), rough[still]
-        return self._resolved(value, rough, "conditional_cdf")
+        return self._verify(value, rough, "conditional_cdf")
 
-    def _resolved(self, value, rough, method):
+    def _verify(self, value, rough, method):
         """Return ``value``, and warn of the data whose rules differ, or raise for NaN."""
         kind = type(self).__name__
         if np.isnan(value).any():
@@ -240,23 +240,23 @@ class OneLatent(Likelihood):
     # --- predictions ------------------------------------------------------------------------------
 
     def predict_mean_and_var(self, f):
-        *_, mean, var = self.rows(of_unit(self, 0 * f.mean), f)
+        *_, mean, var = self.rows(add_unit_columns(self, 0 * f.mean), f)
         with np.errstate(over="ignore"):
             moments = self.moments(mean, var)
             return tuple(x.astype(f.mean.dtype, copy=False) for x in moments)
 
     def predict_log_density(self, Y, f):
-        return sum_outputs(by_chunks(self.log_marginal, f.mean, self.chunk, *self.rows(Y, f)))
+        return sum_outputs(apply_to_chunks(self.log_marginal, f.mean, self.chunk, *self.rows(Y, f)))
 
     def predict_cdf(self, Y, f):
-        return by_chunks(self.marginal_cdf, f.mean, self.chunk, *self.rows(Y, f))
+        return apply_to_chunks(self.marginal_cdf, f.mean, self.chunk, *self.rows(Y, f))
 
     def predict_quantiles(self, levels, f):
         def cdf(y, mean, var):
-            return self.marginal_cdf(*self.rows(of_unit(self, y), Marginals(mean, var)))
+            return self.marginal_cdf(*self.rows(add_unit_columns(self, y), Marginals(mean, var)))
 
         moments = self.predict_mean_and_var(f)
-        return searched_quantiles(levels, *moments, cdf, self.counts, f.mean, f.var)
+        return search_quantiles(levels, *moments, cdf, self.counts, f.mean, f.var)
 
 
 @functools.lru_cache

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .base import CHUNK, SMALLEST, by_chunks
+from .base import CHUNK, SMALLEST, apply_to_chunks
 
 ITERATIONS = 80  # Newton takes four to eight; bisection would take about fifty
 HUGE = 1e130  # larger quantiles are infinite: their squares must not overflow
@@ -36,7 +36,7 @@ def symmetric_quantiles(levels, f, halves, noise, size, *others):
             out[k] = f.mean
             continue
         if tail not in distance:
-            distance[tail] = by_chunks(
+            distance[tail] = apply_to_chunks(
                 lambda *row, tail=tail: _distance(tail, halves, noise, *row),
                 f.mean,
                 size,
@@ -88,7 +88,7 @@ def count_quantiles(levels, like, cdf, size, mean, var):
     out = np.empty((len(levels), *like.shape), like.dtype, like=like)
     for k, level in enumerate(levels):
         search = functools.partial(_smallest_count, level, cdf)
-        out[k] = by_chunks(search, like, size, mean, var)
+        out[k] = apply_to_chunks(search, like, size, mean, var)
     return out
 
 
@@ -126,7 +126,7 @@ def _smallest_count(level, cdf, mean, var):
     return np.where(fine, high, np.ceil(rate(goal)))
 
 
-def searched_quantiles(levels, mean, var, cdf, counts, *moments):
+def search_quantiles(levels, mean, var, cdf, counts, *moments):
     """Compute quantiles (K, ...) from a distribution function ``cdf(y, *moments)`` alone.
 
     A bracket starts from ``mean`` and ``var`` and grows: they need not be exact, nor finite. With
@@ -135,8 +135,8 @@ def searched_quantiles(levels, mean, var, cdf, counts, *moments):
     """
     out = np.empty((len(levels), *mean.shape), mean.dtype, like=mean)
     for k, level in enumerate(levels):
-        out[k] = by_chunks(
-            lambda *row, level=level: _searched(level, cdf, counts, *row),
+        out[k] = apply_to_chunks(
+            lambda *row, level=level: _search(level, cdf, counts, *row),
             mean,
             CHUNK,
             mean,
@@ -146,7 +146,7 @@ def searched_quantiles(levels, mean, var, cdf, counts, *moments):
     return out
 
 
-def _searched(level, cdf, counts, mean, var, *moments):
+def _search(level, cdf, counts, mean, var, *moments):
     # A guess interpolates z = ndtri(P) between the ends of the bracket, and halves z - goal of an
     # end that stays twice (Illinois). Every third step bisects, so that the search terminates.
     goal, low, high, z_low, z_high = _bracket(level, cdf, counts, mean, var, moments)

@@ -41,7 +41,7 @@ def series(x):
     return value * r, slope * r2
 
 
-def _by_size(x, direct, by_series):
+def _select(x, direct, by_series):
     near = x < SERIES_FROM
     if not on_device(near):  # else reading it would wait for the device
         if np.all(near):
@@ -55,7 +55,7 @@ def _by_size(x, direct, by_series):
 def remainder(x):
     """Return R(x) for numbers or arrays x > 0."""
     log_gamma = scipy.special.gammaln
-    return _by_size(
+    return _select(
         x,
         lambda x: log_gamma(x) - ((x - 0.5) * np.log(x) - x + HALF_LOG_2PI),
         lambda x: series(x)[0],
@@ -64,7 +64,7 @@ def remainder(x):
 
 def log_less_digamma(x):
     """Return D(x) = log x - psi(x), about 1 / (2 x) for large x, for numbers or arrays x > 0."""
-    return _by_size(x, lambda x: np.log(x) - scipy.special.psi(x), lambda x: 0.5 / x - series(x)[1])
+    return _select(x, lambda x: np.log(x) - scipy.special.psi(x), lambda x: 0.5 / x - series(x)[1])
 
 
 def exp_remainder(u):

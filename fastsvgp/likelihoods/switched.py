@@ -72,7 +72,7 @@ class Switched(Likelihood):
         f_bar = Marginals(*(bar.reshape(f.mean.shape) for bar in (mean_bar, var_bar)))
         return ell, f_bar, Switched(tuple(bars))
 
-    def _of_each(self, function, Y, f):
+    def _apply_to_each(self, function, Y, f):
         """Apply ``function(part, y, f)`` -> (n,) to the rows of each part."""
         m, v = f.mean.ravel(), f.var.ravel()
         out = np.empty(m.shape, m.dtype, like=m)
@@ -84,10 +84,10 @@ class Switched(Likelihood):
         raise TypeError(_which_part("predict_y"))
 
     def predict_log_density(self, Y, f):
-        return sum_outputs(self._of_each(lambda p, y, g: p.predict_log_density(y, g), Y, f))
+        return sum_outputs(self._apply_to_each(lambda p, y, g: p.predict_log_density(y, g), Y, f))
 
     def predict_cdf(self, Y, f):
-        return self._of_each(lambda part, y, g: part.predict_cdf(y, g), Y, f)
+        return self._apply_to_each(lambda part, y, g: part.predict_cdf(y, g), Y, f)
 
     def predict_quantiles(self, levels, f):
         raise TypeError(_which_part("predict_quantiles"))

@@ -74,17 +74,17 @@ def expectation(link, mean, var, num_nodes, need=True):
     if num_nodes is not None or none_wide(var, LINKS[link].width):
         return kernels.expectation(link, mean, var, num_nodes or NODES, need)
     table = _tables(LINKS[link], mean, var)
-    nodes, weights, G = constant_like(mean, _of_link, link)[:, None]
+    nodes, weights, G = constant_like(mean, _tabulate, link)[:, None]
     found = kernels.tabulated_average(G[None], nodes, weights, table, mean, var, need)
 
     def narrow(mean, var):
         return kernels.expectation(link, mean, var, NODES, need)[: 3 if need else 1]
 
     new = [x[0].astype(mean.dtype, copy=False) for x in found if x is not None]
-    return (*merged(table >= 0, new, narrow, mean, var), *([] if need else (None, None)))
+    return (*merge(table >= 0, new, narrow, mean, var), *([] if need else (None, None)))
 
 
-def merged(wide, new, rule, *rows):
+def merge(wide, new, rule, *rows):
     """Return arrays that are ``new`` where q(f) is wide, and ``rule(*rows)`` elsewhere.
 
     The rule is evaluated only where it is used; on a device everywhere, to wait for nothing.
@@ -99,7 +99,7 @@ def merged(wide, new, rule, *rows):
 
 
 @functools.lru_cache
-def _of_link(link):
+def _tabulate(link):
     nodes, weights = _grid(LINKS[link])
     if link == "log1p_square":
         values = np.log1p(nodes * nodes)

@@ -8,7 +8,7 @@ import numpy as np
 from .. import check, kernels
 from ..errors import names_options
 from ..qsgp.bases.samples import SparseRows, all_below
-from ..records import leaves, record, replaced, static
+from ..records import leaves, record, replace_leaves, static
 from ..records.typed import Names, Record, RecordT
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
@@ -47,7 +47,7 @@ class AdaGrad(Fixing):
         free = set(self.paths(model))
         values = {path: _zeros(value) if path in free else None for path, _, value in leaves(model)}
         schedule = (self.step_size.init(),)
-        return AdaGradState(sums=replaced(model, values), schedule=schedule, count=0)
+        return AdaGradState(sums=replace_leaves(model, values), schedule=schedule, count=0)
 
     def step(
         self, model: RecordT, grad: RecordT, state: AdaGradState, value: float | None = None
@@ -110,8 +110,8 @@ class AdaGrad(Fixing):
                 )
             values[path], totals[path] = (whole, total) if whole.ndim else (whole[()], total[()])
         schedule = (self.step_size.observe(state.schedule[0], value),)
-        return replaced(model, values), AdaGradState(
-            sums=replaced(state.sums, totals), schedule=schedule, count=state.count + 1
+        return replace_leaves(model, values), AdaGradState(
+            sums=replace_leaves(state.sums, totals), schedule=schedule, count=state.count + 1
         )
 
 

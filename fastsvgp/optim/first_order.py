@@ -153,7 +153,7 @@ def adam(
 def _settings(
     step_size, step_sizes, fixed, transform
 ) -> tuple[Schedule, tuple[tuple[str, Schedule], ...], tuple[str, ...], str]:
-    transforms.named(transform)
+    transforms.look_up(transform)
     step_sizes = check.mapping("step_sizes", step_sizes, '{"inducing": 1e-3}')
     by_name = tuple(
         (name, as_schedule(size, f"step_sizes[{name!r}]")) for name, size in step_sizes.items()

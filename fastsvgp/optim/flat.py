@@ -6,7 +6,7 @@ from typing import Generic
 import numpy as np
 
 from .. import check, records
-from ..errors import names_options, suggested_fields
+from ..errors import names_options, suggest_fields
 from ..records import transforms
 from ..records.typed import ArrayLike, Names, RecordT, Vector
 from ..runtime.deferred_checks import on_device
@@ -100,7 +100,7 @@ def check_paths(argument, names, paths):
         if not any(records.matches(path, (name,)) for path in paths):
             raise ValueError(
                 f"`{argument}` names {name!r:.80}, which is no field of this model;"
-                f" {suggested_fields(name, paths)}"
+                f" {suggest_fields(name, paths)}"
             )
 
 
@@ -131,7 +131,7 @@ class Unravel(Generic[RecordT]):
         if not records.is_record(model):
             raise TypeError(f"ravel: `model` must be a fastsvgp record, got {type(model).__name__}")
         unconstrained = check.flag("unconstrained", unconstrained)
-        transforms.named(transform)
+        transforms.look_up(transform)
         self._model = model
         leaves = free_paths(model, fixed)
         self._layout = layout = VectorLayout(model, leaves, unconstrained, transform)

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..qsgp.bases.samples import SparseRows
-from ..records import built, flat, leaves, replaced, transforms
+from ..records import build, flat, leaves, replace_leaves, transforms
 from ..runtime.deferred_checks import on_device
 
 HOST = np.empty(0)
@@ -53,7 +53,7 @@ class VectorLayout:
     """
 
     def __init__(self, model, paths, unconstrained=True, transform="softplus"):
-        self.paths, self._transform = paths, transforms.named(transform)
+        self.paths, self._transform = paths, transforms.look_up(transform)
         self._all, free = flat(model)[0], set(paths)
         found = [(i, *leaf) for i, leaf in enumerate(leaves(model)) if leaf[0] in free]
         self._leaves = tuple(_leaf(path, kind, value) for _, path, kind, value in found)
@@ -132,13 +132,13 @@ class VectorLayout:
             return out
         names, _, values = flat(like)
         if names != self._all:  # other records in fixed fields
-            return replaced(
+            return replace_leaves(
                 like, dict(zip((leaf.path for leaf in self._leaves), found, strict=True))
             )
         values = list(values)
         for i, value in zip(self._numbers, found, strict=True):
             values[i] = value
-        return built(like, values)
+        return build(like, values)
 
     def pullback(self, vector, grad):
         """Return the gradient for the vector, from that for the model at ``vector``."""

@@ -17,7 +17,7 @@ from ..covariances import Covariance
 from ..covariances.features.points import runs
 from ..posteriors import DecoupledWeights, Whitened
 from ..posteriors.base import PriorFactor, solve_vectors
-from ..records.inducing_sets import naming_repeated, sets_of, stacked
+from ..records.inducing_sets import naming_repeated, sets_of, stack_sets
 from ..runtime.devices import copy_to, device_array
 from ..sites.vgp import DataSites
 from .layer_paths import KernelTerm, LayerPaths
@@ -127,7 +127,7 @@ def prior_values(covariance, features, inducing, w, draws):
     A covariance with inducing variables of its own has features that know them.
     """
     if type(covariance).Kuu is Covariance.Kuu:
-        u0 = features.multiply(stacked(inducing), w)
+        u0 = features.multiply(stack_sets(inducing), w)
     elif hasattr(features, "multiply_inducing"):
         u0 = features.multiply_inducing(inducing, w)
     else:

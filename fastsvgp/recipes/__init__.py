@@ -15,7 +15,7 @@ regardless of weights.
 
 from ..public_names import offer
 from .guesses import first_mean as first_mean
-from .model_search.search_models import Found as Found, search as search
+from .model_search.search_models import SearchResult as SearchResult, search as search
 from .names import (
     BINARY as BINARY,
     CHOICES as CHOICES,
@@ -28,11 +28,11 @@ from .names import (
     classes_of as classes_of,
     columns_of as columns_of,
     likelihood_of as likelihood_of,
-    named as named,
+    look_up as look_up,
     posterior_of as posterior_of,
 )
 from .routine import (
-    finished as finished,
+    finish as finish,
     keeping_noise as keeping_noise,
     training as training,
 )
@@ -45,7 +45,7 @@ from .searching import (
     regression as regression,
 )
 from .settings import Course as Course, Method as Method, Settings as Settings
-from .several import checked_latents as checked_latents, held_variances as held_variances
+from .several import check_latents as check_latents, fixed_variances as fixed_variances
 from .solvers import (
     COLLAPSED as COLLAPSED,
     SOLVERS as SOLVERS,
@@ -56,9 +56,9 @@ from .solvers import (
 )
 from .target_values import (
     check_log_target as check_log_target,
-    checked_target as checked_target,
+    check_target as check_target,
+    comparable_targets as comparable_targets,
     grade_probabilities as grade_probabilities,
-    per_unit as per_unit,
 )
 
 __getattr__, __dir__, __all__ = offer("recipes")

@@ -26,7 +26,7 @@ from ..covariances import Covariance, Linear
 from ..covariances.base import ALL, need_of, needs_fields
 from ..covariances.features import Mapped, Stacked
 from ..records import record, replace, static
-from ..records.inducing_sets import stacked
+from ..records.inducing_sets import stack_sets
 from .model_search.rows import ends_of
 from .scaling import ClassScale
 
@@ -202,7 +202,9 @@ class _Held(Stacked):
 
     def multiply_inducing(self, inducing, w):
         values = getattr(self._inside, "multiply_inducing", self._inside.multiply)
-        return values(stacked(inducing), np.ascontiguousarray(w[..., : self._inside.size], like=w))
+        return values(
+            stack_sets(inducing), np.ascontiguousarray(w[..., : self._inside.size], like=w)
+        )
 
 
 # --- models of a search ---------------------------------------------------------------------------
@@ -210,7 +212,7 @@ class _Held(Stacked):
 
 def unsure_outside(model, scale, rows, held):
     """Return the model, less certain outside the range of its training rows (unscaled)."""
-    some = rows.drawn(ROWS, np.random.default_rng(5))
+    some = rows.draw(ROWS, np.random.default_rng(5))
     low, high = ends_of(rows.X)
     box = scale.X(np.stack([low, np.median(some.X, axis=0), high])).tolist()
     mean = predict_f(model, scale.X(some.X), var=False)

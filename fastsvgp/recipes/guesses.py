@@ -19,7 +19,7 @@ from ..likelihoods import (
     ZeroInflatedPoisson,
 )
 from ..means import ConstantMean
-from .target_values import POSITIVE, per_unit
+from .target_values import POSITIVE, comparable_targets
 
 NOISE = 0.1  # initial share of noise in the variance of targets
 GUESSED = (*POSITIVE, Beta, Binomial, NegativeBinomial, Ordinal, ZeroInflatedPoisson)
@@ -111,7 +111,7 @@ def offset(likelihood, Y, weights):
     with_column = isinstance(likelihood, Poisson) and len(likelihood.target_columns) > 1
     if isinstance(likelihood, Ordinal) or not (with_column or isinstance(likelihood, GUESSED)):
         return None
-    y, share = per_unit(likelihood, Y)
+    y, share = comparable_targets(likelihood, Y)
     share = share if weights is None else (share.T * weights).T
     total = np.sum(share, axis=0)
     mean = np.sum(share * y, axis=0) / total

@@ -71,7 +71,7 @@ SETTINGS: dict[type[Likelihood], dict[str, float]] = {
 }
 
 
-def named(setting, value, table, record=None, more=()):
+def look_up(setting, value, table, record=None, more=()):
     """Look up a name in ``table``; return a ``record`` as it is. ``ValueError`` lists the names."""
     if record is not None and isinstance(value, record):
         return value
@@ -122,7 +122,7 @@ def likelihood_of(name, y=None, num_classes=None, weights=None, exposure=False):
     exposure : bool
         Whether counts have a column of exposures.
     """
-    kind = named("likelihood", name, REGRESSION | BINARY | MULTICLASS | ORDERED)
+    kind = look_up("likelihood", name, REGRESSION | BINARY | MULTICLASS | ORDERED)
     if exposure:
         return guesses.counts_with_exposure(kind, y, weights)
     if kind is Poisson:
@@ -142,15 +142,15 @@ def mean_of(mean, D, offset):
     """
     if mean is None:
         return None
-    named("mean", mean, MEANS, Mean, more=(None,))
+    look_up("mean", mean, MEANS, Mean, more=(None,))
     if mean == "constant":
         return ConstantMean(offset)
     if mean == "linear":
         return LinearMean(np.zeros((*offset.shape, D), offset.dtype), offset)
-    return in_dtype(offset.dtype, mean)
+    return cast_arrays(offset.dtype, mean)
 
 
-def in_dtype(dtype, tree):
+def cast_arrays(dtype, tree):
     """Cast the arrays of a record to this dtype; Python numbers stay as they are."""
     return tree_map(
         lambda value: value if isinstance(value, (int, float)) else np.asarray(value, dtype)[()],

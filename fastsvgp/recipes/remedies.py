@@ -96,7 +96,7 @@ def _advice(why, ways, words, **numbers):
     return f"{why}; try {', '.join(first)}{' or ' if first else ''}{last}"
 
 
-def unfinished(steps, outcome, words):
+def describe_end(steps, outcome, words):
     """Return one line: the training ended short after so many steps, and what to try."""
     unit = "iterations" if outcome.solver == "lbfgs" else "steps"
     return f"the training ended short of convergence, after {steps} {unit}; try {words['longer']}"

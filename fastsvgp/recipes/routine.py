@@ -29,7 +29,7 @@ from ..train.info import FitInfo
 from . import target_values
 from .names import REGRESSION
 from .scaling import constant
-from .second_try import found_nothing, second_try
+from .second_try import explains_nothing, second_try
 
 log = logging.getLogger("fastsvgp")
 
@@ -86,8 +86,8 @@ def training(
     steps, seed = course.steps, method.seed
     given = {} if method.jitter is None else {"jitter": method.jitter}
     if method.solver == "lbfgs":
-        held = ("inducing", *fixed) if at_rows else tuple(fixed)
-        given |= {"steps": steps, "rng": seed} | ({"fixed": held} if held else {})
+        fixed = ("inducing", *fixed) if at_rows else tuple(fixed)
+        given |= {"steps": steps, "rng": seed} | ({"fixed": fixed} if fixed else {})
         return given if isinstance(model, CLOSED) else given | {"collapsed": True}
     if optimiser is None:
         rates = _rates_of_weights(model, course)
@@ -152,7 +152,7 @@ def keeping_noise(start, y):
 def _has_noise(likelihood):
     """Whether parameters of a likelihood are those of the noise of real-valued targets."""
     real = isinstance(likelihood, tuple(REGRESSION.values()))
-    return real and target_values.standardised(likelihood)
+    return real and target_values.is_standardised(likelihood)
 
 
 def seed_of(rng):
@@ -161,7 +161,7 @@ def seed_of(rng):
     return int(rng) if number else int(check.generator(rng).integers(2**62))
 
 
-def checked_natural_step(size):
+def check_natural_step(size):
     """Check a natural step size: a number in (0, 1], a schedule, or "auto" (``NATURAL_STEP``)."""
     if isinstance(size, str) and size == "auto":
         return NATURAL_STEP
@@ -197,7 +197,7 @@ def steps_of(solver, max_iter, rows, batch_size):
     return max(steps, STEPS) if max_iter is None else steps
 
 
-def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, held=None):
+def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, held_out=None):
     """Train a model from ``recipes.begin``.
 
     Parameters
@@ -210,9 +210,9 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
         Called after each step.
     patience, tolerance : int, float
         L-BFGS ends once ``patience`` iterations have raised the bound by less than ``tolerance``
-        nats per row. With ``held`` every training ends once the score has not risen by
+        nats per row. With ``held_out`` every training ends once the score has not risen by
         ``tolerance`` for ``patience`` epochs or iterations.
-    held : (X, Y, weights), optional
+    held_out : (X, Y, weights), optional
         Held-out rows; the weights can be None. Their mean log density is the score, and the model
         with the best score is returned.
 
@@ -224,9 +224,9 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
     jitter, weights = settings.get("jitter"), settings.get("weights")
 
     def score(model):
-        model, amount = finished(model, X, Y, jitter, weights=weights)
-        density = predict_log_density(model, *held[:2], jitter=amount)
-        return float(np.average(density.astype(np.float64), weights=held[2]))
+        model, amount = finish(model, X, Y, jitter, weights=weights)
+        density = predict_log_density(model, *held_out[:2], jitter=amount)
+        return float(np.average(density.astype(np.float64), weights=held_out[2]))
 
     if not free_paths(model, settings.get("fixed", ())):  # every parameter is fixed
         return model, FitInfo(np.empty(0), math.nan, np.empty((0, 2)), 0, 0.0, "converged", 0), None
@@ -234,7 +234,7 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
         size = len(X) if weights is None else float(weights.sum())
 
         def watching():
-            return Settled(show, size, patience, tolerance, None if held is None else score)
+            return Settled(show, size, patience, tolerance, None if held_out is None else score)
 
         start, watch = model, watching()
         model, info = fit(start, X, Y, callback=watch, **settings)
@@ -244,9 +244,8 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
             if other is not None and _ends_higher(other[1], info):
                 watch, (model, info) = again, other
         return model if watch.best is None else watch.best, info, watch.score
-    validate = (
-        {} if held is None else {"validate": score, "patience": patience, "tolerance": tolerance}
-    )
+    validate = {"validate": score, "patience": patience, "tolerance": tolerance}
+    validate = {} if held_out is None else validate
     model, info = fit(model, X, Y, callback=show, **validate, **settings)
     return model, info, info.scores[:, 1].max() if len(info.scores) else None
 
@@ -255,7 +254,7 @@ def _is_nothing(model, info, X, Y, weights):
     """Whether a completed training of an SGPR found nothing."""
     if type(model) is not SGPR or info.interrupted or not len(info.values):
         return False
-    return found_nothing(model, info.values[-1], X, Y, weights)
+    return explains_nothing(model, info.values[-1], X, Y, weights)
 
 
 def _ends_higher(one, other):
@@ -305,13 +304,13 @@ def _all_of(model, kind):
     return all(isinstance(q, kind) for q in posteriors_of(model).values())
 
 
-def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None):
+def finish(model, X, y, jitter=None, posterior=None, weights=None, group=None):
     """Return ``(model, jitter)`` to predict with, from a model that ``fit`` returned.
 
     A model of a collapsed bound becomes the optimal SVGP. Its posterior is converted to the class
     ``posterior`` if that is given. The jitter is ``jitter`` (or the default); if Kuu does not
     factorise with it, the smallest sufficient of 10, 100 and 1000 times as much. If ``jitter`` is
-    0, these are multiples of the default. With a ``group`` all of its ranks must call ``finished``.
+    0, these are multiples of the default. With a ``group`` all of its ranks must call ``finish``.
     """
     amount = check.jitter_amount(jitter, X.dtype)
     if isinstance(model, QSGP):

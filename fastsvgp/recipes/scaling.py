@@ -33,7 +33,7 @@ class Scale:
     x_map: Any = None
 
     @classmethod
-    def of(cls, X, y, scale_target, shared=False, weights=None):
+    def fit(cls, X, y, scale_target, shared=False, weights=None):
         """Fit to training rows X (N, D), y (N,) or (N, P) and weights (N,).
 
         ``shared``: one mean and one scale for all columns of X.
@@ -52,36 +52,36 @@ class Scale:
             *((y_mean, y_scale) if np.ndim(y) == 2 else (float(y_mean), float(y_scale))),
         )
 
-    def ranked(self, X, weights=None):
+    def add_column_maps(self, X, weights=None):
         """Add a ``Monotone`` map per column of X (N, D) that has at least three distinct values."""
         columns = (np.asarray(column, np.float64) for column in X.T)
-        return replace(self, x_map=tuple(Monotone.of(column, weights) for column in columns))
+        return replace(self, x_map=tuple(Monotone.fit(column, weights) for column in columns))
 
     def X(self, X):
         """Convert inputs (N, D) to the units of the model, in their dtype."""
         result = (X - self.x_mean) / self.x_scale
-        for d, column in self._mapped():
+        for d, column in self._column_maps():
             result[:, d] = column(X[:, d])
-        return _in_dtype_of(X, result)
+        return _cast_like(X, result)
 
     def X_back(self, X):
         """Convert inputs of the model to the units of the data."""
         result = X * self.x_scale + self.x_mean
-        for d, column in self._mapped():
+        for d, column in self._column_maps():
             result[:, d] = column.back(X[:, d])
-        return _in_dtype_of(X, result)
+        return _cast_like(X, result)
 
-    def _mapped(self):
+    def _column_maps(self):
         return [(d, column) for d, column in enumerate(self.x_map or ()) if column is not None]
 
     def y(self, y):
         """Convert targets (N,) or (N, P) to the units of the model, in their dtype."""
-        return _in_dtype_of(y, (y - self.y_mean) / self.y_scale)
+        return _cast_like(y, (y - self.y_mean) / self.y_scale)
 
     def back(self, mean, var=None):
         """Convert a mean, and a variance if given, (N,) or (N, P), to the units of y."""
-        mean = _in_dtype_of(mean, mean * self.y_scale + self.y_mean)
-        return mean if var is None else (mean, _in_dtype_of(var, var * np.square(self.y_scale)))
+        mean = _cast_like(mean, mean * self.y_scale + self.y_mean)
+        return mean if var is None else (mean, _cast_like(var, var * np.square(self.y_scale)))
 
     def moments(self, mean, var):
         """Convert a mean and a variance, (N,) or (N, P), to mean and standard deviation of y."""
@@ -121,14 +121,14 @@ class Monotone:
     values: np.ndarray
 
     @classmethod
-    def of(cls, column, weights=None):
+    def fit(cls, column, weights=None):
         """Map to normal quantiles of mid-ranks, with mean 0 and variance 1 over the rows.
 
         None if the column has at most two distinct values.
         """
         from scipy.special import ndtri
 
-        knots, counts = _counted(column, weights)
+        knots, counts = _count_values(column, weights)
         if len(knots) < 3:
             return None
         upto, total = np.cumsum(counts), counts.sum()
@@ -147,12 +147,12 @@ class Monotone:
 
     def __call__(self, x):
         """Return the values at x (N,)."""
-        values = _continued(x, self.knots, self.values, self._slopes())
+        values = _extrapolate(x, self.knots, self.values, self._slopes())
         return np.clip(values, self.values[0] - BEYOND, self.values[-1] + BEYOND)
 
     def back(self, values):
         """Return x (N,) of values."""
-        return _continued(values, self.values, self.knots, [1 / one for one in self._slopes()])
+        return _extrapolate(values, self.values, self.knots, [1 / one for one in self._slopes()])
 
     def _slopes(self):
         """Return the slopes below and above."""
@@ -165,7 +165,7 @@ class Monotone:
         )
 
 
-def _continued(at, x, y, slopes):
+def _extrapolate(at, x, y, slopes):
     """Interpolate y at x linearly, and continue it with these slopes below and above."""
     below, above = np.minimum(at - x[0], 0), np.maximum(at - x[-1], 0)
     return np.interp(at, x, y) + slopes[0] * below + slopes[1] * above
@@ -184,7 +184,7 @@ def keeping_codes(scale, covariance, D):
     return replace(scale, x_mean=mean, x_scale=unit)
 
 
-def _counted(column, weights):
+def _count_values(column, weights):
     """Return the distinct values of a column, increasing, and the weight of each."""
     values, inverse = np.unique(column, return_inverse=True)
     return values, np.bincount(inverse, weights).astype(np.float64)
@@ -199,7 +199,7 @@ class ClassScale(Scale):
 
     classes: Any = None
 
-    def with_classes(self, y):
+    def set_classes(self, y):
         """Set the classes of labels y (N,); return their number, and the default likelihood."""
         self.classes = np.unique(y)
         if len(self.classes) < 2:
@@ -256,8 +256,8 @@ class LogScale(Scale):
     """
 
     @classmethod
-    def of(cls, X, y, scale_target, shared=False, weights=None):
-        return super().of(X, np.log(y), scale_target, shared, weights)
+    def fit(cls, X, y, scale_target, shared=False, weights=None):
+        return super().fit(X, np.log(y), scale_target, shared, weights)
 
     def y(self, y):
         return super().y(np.log(y))
@@ -267,19 +267,19 @@ class LogScale(Scale):
             mean, sd = self.moments(mean, var)
             return mean, np.square(sd)
         with np.errstate(over="ignore"):
-            return np.exp(self._of_logs(mean)).astype(mean.dtype, copy=False)
+            return np.exp(self._back_to_logs(mean)).astype(mean.dtype, copy=False)
 
     def moments(self, mean, var):
         s2 = np.asarray(var, np.float64) * np.square(self.y_scale)
         with np.errstate(over="ignore"):
-            m = np.exp(self._of_logs(mean) + 0.5 * s2)
+            m = np.exp(self._back_to_logs(mean) + 0.5 * s2)
             sd = m * np.sqrt(np.expm1(s2))
             return m.astype(mean.dtype, copy=False), sd.astype(mean.dtype, copy=False)
 
     def covariances(self, mean, cov):
         C = np.asarray(cov, np.float64) * np.square(self.y_scale)
         with np.errstate(over="ignore"):
-            m = np.exp(self._of_logs(mean) + 0.5 * np.diagonal(C).T)
+            m = np.exp(self._back_to_logs(mean) + 0.5 * np.diagonal(C).T)
             of_y = m[:, None] * m * np.expm1(C)
             return m.astype(mean.dtype, copy=False), of_y.astype(mean.dtype, copy=False)
 
@@ -287,7 +287,7 @@ class LogScale(Scale):
         logs = np.log(y)
         return super().log_units(y) + (logs.sum(axis=1) if logs.ndim == 2 else logs)
 
-    def _of_logs(self, mean):
+    def _back_to_logs(self, mean):
         """Convert means of the model to those of log y, in float64."""
         return np.asarray(mean, np.float64) * self.y_scale + self.y_mean
 
@@ -314,7 +314,7 @@ def _largest(values):
     return np.abs(values).max(axis=0)
 
 
-def _in_dtype_of(value, result):
+def _cast_like(value, result):
     """Cast ``result`` to float32 if ``value`` is float32."""
     return result.astype(np.float32) if getattr(value, "dtype", None) == np.float32 else result
 
@@ -324,19 +324,19 @@ def usable_rows(X, y, weights, labels=False, likelihood=None):
 
     ``likelihood``: that of the targets, if they can have several columns.
     """
-    X, y, weights = shaped_rows(X, y, weights, labels, likelihood)
+    X, y, weights = check_shapes(X, y, weights, labels, likelihood)
     if weights is None:
-        return *checked_rows(X, y, labels), None
+        return *check_values(X, y, labels), None
     there = weights > 0
     try:
-        found = checked_rows(X[there], y[there], labels)
+        found = check_values(X[there], y[there], labels)
     except BadEntry as error:
         error.index = (int(np.flatnonzero(there)[error.index[0]]), *error.index[1:])
         raise
     return *found, weights[there].astype(np.float64)
 
 
-def shaped_rows(X, y, weights, labels, likelihood=None):
+def check_shapes(X, y, weights, labels, likelihood=None):
     """Check everything but the values of X and y; return X, y, and weights or None."""
     for name, array in (("X", X), ("y", y)):
         if hasattr(array, "__cuda_array_interface__"):
@@ -368,7 +368,7 @@ def shaped_rows(X, y, weights, labels, likelihood=None):
     return X, y, weights
 
 
-def checked_rows(X, y, labels):
+def check_values(X, y, labels):
     """Return X and y in the dtype of X; check that values are finite and can be squared."""
     check.finite("X", X)
     X = X.astype(check.common_dtype(X, names=("X",)), copy=False)

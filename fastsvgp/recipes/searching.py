@@ -32,20 +32,20 @@ from .names import (
     ORDERED,
     POSTERIORS,
     REGRESSION,
+    cast_arrays,
     classes_of,
-    in_dtype,
     likelihood_of,
+    look_up,
     mean_of,
-    named,
     plain,
     posterior_of,
 )
 from .relevance import as_numbers, units_on_ranks
-from .routine import checked_natural_step, keeping_noise, seed_of, steps_of, training
+from .routine import check_natural_step, keeping_noise, seed_of, steps_of, training
 from .scaling import ClassScale, ColumnScale, LogScale, Scale, keeping_codes, usable_rows
 from .settings import Choices, Course, Inducing, Method, Settings
 from .solvers import COLLAPSED, collapses, number_of, sizes_for, solver_of
-from .target_values import check_log_target, checked_target
+from .target_values import check_log_target, check_target
 
 log = logging.getLogger("fastsvgp")
 
@@ -154,12 +154,12 @@ def regression(
     ('SGPR', (10, 1))
     """
     _check_options(regression, choices)
-    kind = named("likelihood", likelihood, REGRESSION, Likelihood)
+    kind = look_up("likelihood", likelihood, REGRESSION, Likelihood)
     example = plain(kind) if isinstance(likelihood, str) else likelihood
     rows = X, y, w = usable_rows(X, y, weights, likelihood=example)
     guesses.check_targets(example, y)
-    real = target_values.standardised(example)
-    if checked_target(target) == "log":
+    real = target_values.is_standardised(example)
+    if check_target(target) == "log":
         check_log_target(example, y)
         scale = _scale(LogScale, X, y, normalize_X, normalize_y, w)
     else:
@@ -212,11 +212,11 @@ def classification(
     check.refuse_masked("y", y)
     rows = X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
-    C, usual = scale.with_classes(y)
+    C, usual = scale.set_classes(y)
     if isinstance(likelihood, str) and likelihood == "auto":
         likelihood = usual
     kinds = BINARY | MULTICLASS | ORDERED
-    named("likelihood", likelihood, kinds, Likelihood, more=("auto",))
+    look_up("likelihood", likelihood, kinds, Likelihood, more=("auto",))
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, scale.y(y), num_classes=C, weights=w)
     _refuse(likelihood, REGRESSION, "numbers, and here targets are classes")
@@ -243,20 +243,20 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     """
     X, y, w = rows
     scale = keeping_codes(scale, settings.covariance, X.shape[1])
-    seed, kind = seed_of(rng), named("posterior", settings.posterior, POSTERIORS)
+    seed, kind = seed_of(rng), look_up("posterior", settings.posterior, POSTERIORS)
     inducing = settings.inducing
     number = number_of(inducing, kind, X)
     solver = solver_of(settings, likelihood, kind, len(X), number, settings.latents)
     course = course_of(settings, solver, len(X))
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
-        inducing = _in_units(inducing, X, scale)
+        inducing = _scale_inducing(inducing, X, scale)
     parts = replace(settings, inducing=inducing)
     method = Method(
         solver=solver, likelihood=likelihood, kind=kind, jitter=settings.jitter, seed=seed
     )
     model, at_rows, jitter = begin(scale.X(X), scale.y(y), parts, method, weights=w)
-    method, held = replace(method, jitter=jitter), several.held_variances(model)
-    fit = training(method, course, model, at_rows=at_rows, fixed=held)
+    method, fixed = replace(method, jitter=jitter), several.fixed_variances(model)
+    fit = training(method, course, model, at_rows=at_rows, fixed=fixed)
     return Start(model, fit if weights is None else fit | {"weights": weights}, scale)
 
 
@@ -266,7 +266,7 @@ def course_of(settings, solver, rows):
         steps=steps_of(solver, settings.max_iter, rows, settings.batch_size),
         batch_size=settings.batch_size,
         learning_rate=settings.learning_rate,
-        natural_step_size=checked_natural_step(settings.natural_step_size),
+        natural_step_size=check_natural_step(settings.natural_step_size),
     )
 
 
@@ -302,7 +302,7 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     rng, rows = np.random.default_rng([method.seed, 1]), unique_rows.distinct(X, weights)
     covariance = _covariance(parts.covariance, rows, parts.ard, rng)
     check.codes(covariance, X)
-    named("chosen", parts.chosen, CHOICES)
+    look_up("chosen", parts.chosen, CHOICES)
     by_number = not isinstance(inducing, InducingPair) and np.ndim(inducing) < 2
     at_rows = by_number and sum(sizes := sizes_for("inducing", inducing, kind)) >= len(rows[0])
     informed = informed and isinstance(parts.covariance, str) and parts.ard and not at_rows
@@ -317,7 +317,7 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     )
     if jitter is None and at_rows and method.solver == "lbfgs" and X.dtype == np.float64:
         jitter = JITTER
-    likelihood = in_dtype(X.dtype, likelihood)
+    likelihood = cast_arrays(X.dtype, likelihood)
     method = replace(method, likelihood=likelihood, jitter=jitter)
     if several.needs_latents(parts.latents, likelihood):
         model = several.model_of(Y, weights, parts, method, (covariance, Z), rng)
@@ -364,7 +364,7 @@ def _scale_of_targets(likelihood, X, y, inputs, targets, weights):
 
 
 def _scale(kind, X, y, inputs, targets, weights):
-    scale = kind.of(X, y, targets, weights=weights)
+    scale = kind.fit(X, y, targets, weights=weights)
     if not inputs:
         scale.x_mean, scale.x_scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
     return scale
@@ -372,7 +372,7 @@ def _scale(kind, X, y, inputs, targets, weights):
 
 def _covariance(covariance, rows, ard, rng):
     X, shares = rows
-    kind = named("covariance", covariance, COVARIANCES, Covariance)
+    kind = look_up("covariance", covariance, COVARIANCES, Covariance)
     if hasattr(covariance, "geometry"):
         raise TypeError(
             "`covariance` is of images, whose inducing inputs are patches: see"
@@ -380,7 +380,7 @@ def _covariance(covariance, rows, ard, rng):
         )
     if not isinstance(covariance, str):
         covariance.check_dim(X.shape[1])
-        return in_dtype(X.dtype, covariance)
+        return cast_arrays(X.dtype, covariance)
     scales = (
         median_lengthscales(X, rng=rng, ard=ard)
         if len(X) > FEW
@@ -389,17 +389,17 @@ def _covariance(covariance, rows, ard, rng):
     return kind(variance=1.0, lengthscales=scales)
 
 
-def _in_units(inducing, X, scale):
+def _scale_inducing(inducing, X, scale):
     """Convert inducing inputs from the units of X to those of the model."""
 
-    def scaled(name, Z):
+    def rescale(name, Z):
         Z = check.inputs(name, Z)
         check.columns(Z, X.shape[1], name, "`X`")
         return np.ascontiguousarray(scale.X(Z), X.dtype)
 
     if isinstance(inducing, InducingPair):
-        return InducingPair(scaled("inducing.Z", inducing.Z), scaled("inducing.O", inducing.O))
-    return scaled("inducing", inducing)
+        return InducingPair(rescale("inducing.Z", inducing.Z), rescale("inducing.O", inducing.O))
+    return rescale("inducing", inducing)
 
 
 def _inducing(sizes, rows, everything, covariance, chosen, units, rng):

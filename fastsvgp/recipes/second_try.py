@@ -36,7 +36,7 @@ OF_ONE = (
 )  # settings of the first training only
 
 
-def found_nothing(model, value, X, Y, weights):
+def explains_nothing(model, value, X, Y, weights):
     """Whether the bound ``value`` of a trained SGPR is within ``NATS`` of that of pure noise."""
     noise = bound_of_noise(model, X, Y, weights)
     return bool(np.isfinite(noise) and value <= noise + NATS)
@@ -63,7 +63,7 @@ def second_try(start, X, Y, settings, watch):
             first = replace(start, inducing=np.ascontiguousarray(distinct))
             fixed = settings["fixed"] = (*fixed, "inducing")
         given = settings.get("weights"), settings.get("jitter"), fixed
-        shorter, _ = by_bound(first, X, Y, *given)
+        shorter, _ = choose_by_bound(first, X, Y, *given)
         if shorter is start:
             return None
         log.info(
@@ -74,11 +74,11 @@ def second_try(start, X, Y, settings, watch):
         start = shorter
     else:
         log.info("the training found nothing; once more after %d steps on minibatches", STEPS)
-        start = _by_minibatches(start, X, Y, settings)
+        start = _train_on_minibatches(start, X, Y, settings)
     return fit(start, X, Y, callback=watch, **settings)
 
 
-def _by_minibatches(start, X, Y, settings):
+def _train_on_minibatches(start, X, Y, settings):
     M, outputs = len(start.inducing), Y.shape[1:]
     eye = np.broadcast_to(np.eye(M, dtype=X.dtype), (*outputs, M, M)).copy()
     q = Whitened(np.zeros((*outputs, M), X.dtype), eye)
@@ -111,7 +111,7 @@ def bound_of_noise(model, X, Y, weights=None):
     return -0.5 * number * (np.log(2 * np.pi * variance) + 1) if variance > 0 else np.inf
 
 
-def by_bound(sgpr, X, Y, weights=None, jitter=None, fixed=()):
+def choose_by_bound(sgpr, X, Y, weights=None, jitter=None, fixed=()):
     """Return the start of an SGPR whose lengthscales have the highest bound, and the bounds taken.
 
     The lengthscales are those of ``sgpr`` if their bound is above that of pure noise, or else these
@@ -127,13 +127,13 @@ def by_bound(sgpr, X, Y, weights=None, jitter=None, fixed=()):
 
     if not np.isfinite(least) or bound(sgpr) > least:
         return sgpr, 1
-    starts = [_divided(sgpr, divisor, fixed) for divisor in DIVISORS]
+    starts = [_divide_lengthscales(sgpr, divisor, fixed) for divisor in DIVISORS]
     bounds = [bound(start) for start in starts]
     best = int(np.argmax(bounds))
     return starts[best] if bounds[best] > least else sgpr, 1 + len(DIVISORS)
 
 
-def _divided(sgpr, divisor, fixed):
+def _divide_lengthscales(sgpr, divisor, fixed):
     free = free_paths(sgpr, fixed)
     for path, _, value in leaves(sgpr.covariance, "covariance."):
         if path in free and path.rpartition(".")[2] == "lengthscales":

@@ -24,7 +24,7 @@ def needs_latents(latents, likelihood):
     return latents is not None or likelihood.latents_per_output > 1
 
 
-def checked_latents(name, latents):
+def check_latents(name, latents):
     """Check a number of latent functions, "separate" or None; ``name`` is for messages."""
     if latents is None or isinstance(latents, str) and latents == SEPARATE:
         return latents
@@ -56,7 +56,7 @@ def model_of(Y, weights, parts, method, found, rng):
     rng : Generator
     """
     covariance, Z = found
-    likelihood, latents = method.likelihood, checked_latents("latents", parts.latents)
+    likelihood, latents = method.likelihood, check_latents("latents", parts.latents)
     K, classes = likelihood.latents_per_output, likelihood.num_latent
     P = classes or (*check.axes_of_targets(Y, likelihood), 1)[0]
     mixed = latents not in (None, SEPARATE)
@@ -81,7 +81,7 @@ def model_of(Y, weights, parts, method, found, rng):
         by_name = isinstance(parts.covariance, str) and latents > 1
         factors = lengthscale_factors(latents) if by_name else np.ones(latents)
         layers = [layer(factor=factor) for factor in factors] + [layer() for _ in range(K * P - P)]
-        W = mixing_directions(*_centred(Y, weights, likelihood), latents, rng).astype(dtype)
+        W = mixing_directions(*_centre(Y, weights, likelihood), latents, rng).astype(dtype)
         mixing = W if K == 1 else (W, *[np.eye(P, dtype=dtype)] * (K - 1))
     else:
         layers = [layer() for _ in range(K * P)]
@@ -93,7 +93,7 @@ def model_of(Y, weights, parts, method, found, rng):
     return MultiGP(tuple(layers), likelihood, mixing, mean, Z)
 
 
-def held_variances(model):
+def fixed_variances(model):
     """Return the paths of variances that stay fixed because a mixing has their scale."""
     if not isinstance(model, MultiGP) or model.mixing is None:
         return ()
@@ -116,7 +116,7 @@ def _moments(values, weights):
     return mean, np.where(spread > 0, spread, 1.0)
 
 
-def _centred(Y, weights, likelihood):
+def _centre(Y, weights, likelihood):
     """Return the centred rows (N, P), each times the root of its relative weight, and the sds."""
     values = _latent_values(Y, likelihood)
     mean, spread = _moments(values, weights)

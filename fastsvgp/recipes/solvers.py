@@ -19,7 +19,7 @@ from ..posteriors import AbsorbedDualSites, Marginal, Whitened, WhitenedOrthogon
 from ..posteriors.locate import moves_naturally
 from ..records.inducing_sets import InducingPair, sets_of
 from ..runtime.thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well
-from .names import named
+from .names import look_up
 from .settings import Settings
 
 SOLVERS = ("auto", "lbfgs", "adam", "natural")
@@ -49,7 +49,7 @@ def solver_of(settings, likelihood, kind, rows, inducing, latents=None):
     settings : Settings, or an estimator; the others as in ``solver_for``
     """
     check.whole("batch_size", settings.batch_size)
-    given, size = _of_minibatches(settings, rows), settings.batch_size
+    given, size = _minibatch_settings(settings, rows), settings.batch_size
     solver = solver_for(
         settings.solver, likelihood, kind, rows, inducing, latents, size, bool(given)
     )
@@ -72,7 +72,7 @@ def solver_for(
     minibatches : bool
         Whether settings ask for them; "auto" is then not "lbfgs".
     """
-    named("solver", solver, SOLVERS)
+    look_up("solver", solver, SOLVERS)
     closed = collapses(likelihood, kind, latents)
     if solver == "auto":
         few = collapses_well(rows, inducing) and not minibatches
@@ -96,7 +96,7 @@ def solver_for(
     return solver
 
 
-def _of_minibatches(settings, rows):
+def _minibatch_settings(settings, rows):
     """Return the names of settings of minibatches that are not at their defaults.
 
     A batch of all rows is none: L-BFGS takes all rows, too.

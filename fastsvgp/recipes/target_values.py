@@ -20,14 +20,14 @@ POSITIVE = Gamma, Exponential
 SHOWN = 5  # rows that a message names
 
 
-def standardised(likelihood):
+def is_standardised(likelihood):
     """Whether targets of a likelihood are standardised."""
     if isinstance(likelihood, Switched):
-        return all(map(standardised, likelihood.parts))
+        return all(map(is_standardised, likelihood.parts))
     return not (likelihood.counts or isinstance(likelihood, (*POSITIVE, Beta)))
 
 
-def per_unit(likelihood, Y):
+def comparable_targets(likelihood, Y):
     """Return targets that predictions of y can be compared with, and the weight of each.
 
     Y : (N,) or (N, P) array, with a last axis of columns if there are several
@@ -51,7 +51,7 @@ def as_real(likelihood, Y):
     """Convert targets to real values (N,) or (N, P) whose scale is that of f."""
     from scipy.special import logit
 
-    y, share = per_unit(likelihood, Y)
+    y, share = comparable_targets(likelihood, Y)
     if isinstance(likelihood, Binomial):
         return logit((y * share + 0.5) / (share + 1))
     if len(likelihood.target_columns) > 1 and likelihood.counts:
@@ -80,7 +80,7 @@ def grade_probabilities(model, X, jitter=None):
     return np.diff(np.stack(below, axis=1), axis=1)
 
 
-def checked_target(target):
+def check_target(target):
     """Return the setting ``target``, None or "log"; ``ValueError`` for anything else."""
     if target is not None and not (isinstance(target, str) and target == "log"):
         raise ValueError(

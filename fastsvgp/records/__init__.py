@@ -18,7 +18,7 @@ from .decorator import (
     static as static,
 )
 from .tree import (
-    built as built,
+    build as build,
     flat as flat,
     leaves as leaves,
     matches as matches,
@@ -26,7 +26,7 @@ from .tree import (
     plus as plus,
     replace as replace,
     replace_at as replace_at,
-    replaced as replaced,
+    replace_leaves as replace_leaves,
     restricted as restricted,
     total as total,
     tree_map as tree_map,

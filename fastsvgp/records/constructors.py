@@ -29,7 +29,7 @@ def helpful(cls):
     @functools.wraps(init)
     def __init__(self, *args, **named):
         if settings and (len(args) > places or args and not required <= named.keys()):
-            args, named = _with_keywords(cls, args, named, positional, settings, required)
+            args, named = _move_to_keywords(cls, args, named, positional, settings, required)
         try:
             init(self, *args, **named)
         except TypeError:
@@ -42,7 +42,7 @@ def helpful(cls):
     return __init__
 
 
-def _with_keywords(cls, args, named, positional, settings, required):
+def _move_to_keywords(cls, args, named, positional, settings, required):
     """Move ``required`` settings passed by position to keywords.
 
     Raises ``TypeError`` if there are more arguments than ``positional`` names.

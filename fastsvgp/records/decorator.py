@@ -136,7 +136,7 @@ def _takes_fields(cls):
     return set(taken) == {f.name for f in dataclasses.fields(cls)}
 
 
-def with_fields(tree, changes):
+def replace_fields(tree, changes):
     """``dataclasses.replace`` for a record, with the new values in a dict.
 
     The constructor of a frozen dataclass sets each field with a slow call. It is therefore skipped
@@ -237,10 +237,10 @@ def is_parts(value):
 
 
 def _repr(self):
-    return shown(self, (name for name, _ in self._record_fields))
+    return format_record(self, (name for name, _ in self._record_fields))
 
 
-def shown(thing, names):
+def format_record(thing, names):
     """Return the text of an object: its class, and its fields with arrays as dtypes and shapes."""
 
     def show(value):

@@ -13,7 +13,7 @@ def common_dtype(*values, names=()):
     Python numbers are weak; integers become float64. ``names``: names of the values in messages.
     """
     dtypes = {v.dtype for v in values if type(v) is not float and hasattr(v, "dtype")}
-    result = _promoted(frozenset(dtypes))
+    result = _promote(frozenset(dtypes))
     if result not in DEFAULT_JITTER:
         culprits = [
             name
@@ -29,6 +29,6 @@ def common_dtype(*values, names=()):
 
 
 @functools.lru_cache(256)
-def _promoted(dtypes):
+def _promote(dtypes):
     floats = {np.dtype(np.float64) if d.kind in "iub" else d for d in dtypes}
     return np.result_type(*floats) if floats else np.dtype(np.float64)

@@ -47,15 +47,15 @@ def sets_of(inducing):
     return (inducing,)
 
 
-def stacked(inducing):
+def stack_sets(inducing):
     """Stack all sets to one array (M_1 + M_2 + ..., D); a plain array is returned unchanged."""
     if isinstance(inducing, InducingSets):
         return np.concatenate(sets_of(inducing))
     return inducing
 
 
-def unstacked(Z_bar, inducing):
-    """Split a cotangent of ``stacked(inducing)`` into one of ``inducing``; None stays None."""
+def unstack_sets(Z_bar, inducing):
+    """Split a cotangent of ``stack_sets(inducing)`` into one of ``inducing``; None stays None."""
     if Z_bar is None or not isinstance(inducing, InducingSets):
         return Z_bar
     sizes = [len(Z) for Z in sets_of(inducing)]
@@ -78,7 +78,7 @@ class naming_repeated:
 
     def __exit__(self, kind, error, traceback):
         failed = isinstance(error, NotPositiveDefinite) and self._inducing is not None
-        if failed and (twice := repeated(self._inducing, self._name)):
+        if failed and (twice := find_repeated(self._inducing, self._name)):
             same = (
                 f"`{twice[0]}` and `{twice[1]}` are the same inputs: move or remove one of them, or"
                 " raise `jitter`. "
@@ -87,7 +87,7 @@ class naming_repeated:
             error.args = (same + why[0].upper() + why[1:],)
 
 
-def repeated(inducing, called="inducing"):
+def find_repeated(inducing, called="inducing"):
     """Return the names of two equal rows ("inducing.O[3]" and "inducing.Z[7]"), or None."""
     if is_record(inducing) and not isinstance(inducing, InducingSets):
         return None  # only its covariance knows the meaning of its rows
@@ -98,7 +98,7 @@ def repeated(inducing, called="inducing"):
         for name, Z in zip(names, sets_of(inducing), strict=True)
         for i in range(len(Z))
     ]
-    stack = stacked(inducing)
+    stack = stack_sets(inducing)
     seen: dict[tuple, str] = {}
     for row, x in zip(
         rows, (stack.get() if hasattr(stack, "get") else stack).tolist(), strict=True

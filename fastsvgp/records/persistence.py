@@ -277,7 +277,7 @@ def _check_sizes(path, stream):
     stream.seek(0)
 
 
-def _opened(path):
+def _open(path):
     """Open a file for reading.
 
     A folder or a loop of links raises ``DataFileError``, as does a file of another type.
@@ -330,7 +330,7 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
     """
     path = as_path("load: `path`", path)
     # an error here concerns the path; later ones concern the content
-    with _opened(path) as stream:
+    with _open(path) as stream:
         try:
             _check_sizes(path, stream)
             with np.load(stream, allow_pickle=False) as file:

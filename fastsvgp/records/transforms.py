@@ -99,7 +99,7 @@ log = Transform("log", _exp, _log, _exp)
 TRANSFORMS = {one.name: one for one in (softplus, log)}
 
 
-def named(name):
+def look_up(name):
     """Return the transform "softplus" or "log"; raise ``ValueError`` for any other name."""
     if not isinstance(name, str) or name not in TRANSFORMS:
         raise ValueError(f'`transform` must be "softplus" or "log", got {name!r}')

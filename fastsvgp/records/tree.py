@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import no_option, suggested_fields
-from .decorator import _TYPES, KEPT, is_parts, is_record, with_fields
+from ..errors import no_option, suggest_fields
+from .decorator import _TYPES, KEPT, is_parts, is_record, replace_fields
 from .typed import Record, RecordT
 
 KNOWN = 1024  # structures in a cache
@@ -42,7 +42,7 @@ def flat(tree: Record) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...
         paths, kinds, read = structure
         found = paths, kinds, read(tree)[2:]
     else:
-        found = _flattened(kind, held)
+        found = _flatten(kind, held)
         if structure is None:
             _learn(classes, held, *found)
     # the entry goes with its record
@@ -67,11 +67,11 @@ def _learn(classes, held, paths, kinds, _):
     _STRUCTURES[classes] = () if more else (paths, kinds, read)
 
 
-def _numbered(name, parts):
+def _number(name, parts):
     return [(f"{name}.{i}", part) for i, part in enumerate(parts)]
 
 
-def _flattened(kind, held):
+def _flatten(kind, held):
     paths: list[str] = []
     kinds: list[str] = []
     found: list[Any] = []
@@ -79,10 +79,10 @@ def _flattened(kind, held):
         if value is None and name in kind._spared:
             continue
         several = isinstance(value, tuple) and _is_several(of, value)
-        for path, part in _numbered(name, value) if several else ((name, value),):
+        for path, part in _number(name, value) if several else ((name, value),):
             if of == "record" and type(part) in _TYPES:
                 below, kinds_below, values = flat(part)
-                paths += _joined(path, below)
+                paths += _join(path, below)
                 kinds += kinds_below
                 found += values
             else:
@@ -98,7 +98,7 @@ def _is_several(kind, value):
 
 
 @functools.lru_cache(KNOWN)  # then equal structures share their texts, and comparing them is fast
-def _joined(path, below):
+def _join(path, below):
     return tuple(f"{path}.{one}" for one in below)
 
 
@@ -133,35 +133,35 @@ def missing(tree, prefix=""):
     for name, kind in tree._leaf_fields:
         value = getattr(tree, name)
         several = isinstance(value, tuple) and _is_several(kind, value)
-        for path, part in _numbered(prefix + name, value) if several else [(prefix + name, value)]:
+        for path, part in _number(prefix + name, value) if several else [(prefix + name, value)]:
             if type(part) in _TYPES:
                 yield from missing(part, path + ".")
             elif part is None and (several or name not in tree._optional_fields):
                 yield path
 
 
-def built(tree, values):
+def build(tree, values):
     """Return a copy of a record with these leaves, in the order of ``flat``."""
-    return _built(tree, iter(values))
+    return _build(tree, iter(values))
 
 
-def _built(tree, values):
+def _build(tree, values):
     if tree._only_leaves:
-        return with_fields(tree, dict(zip(tree._leaf_names, values, strict=False)))
+        return replace_fields(tree, dict(zip(tree._leaf_names, values, strict=False)))
     fields = {}
     for name, kind in tree._leaf_fields:
         value = getattr(tree, name)
         if value is None and name in tree._spared:
             continue
         if kind == "record" and type(value) in _TYPES:
-            fields[name] = _built(value, values)
+            fields[name] = _build(value, values)
         elif isinstance(value, tuple) and _is_several(kind, value):
             fields[name] = tuple(
-                [_built(part, values) if kind == "record" else next(values) for part in value]
+                [_build(part, values) if kind == "record" else next(values) for part in value]
             )
         else:
             fields[name] = next(values)
-    return with_fields(tree, fields)
+    return replace_fields(tree, fields)
 
 
 def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
@@ -198,13 +198,13 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
         if NONE in map(type, rest):
             fields[name] = None
         elif isinstance(value, tuple) and _is_several(kind, value):
-            fields[name] = tuple([_mapped(f, *each) for each in zip(value, *rest, strict=True)])
+            fields[name] = tuple([_map_entry(f, *each) for each in zip(value, *rest, strict=True)])
         else:
             fields[name] = tree_map(f, value, *rest) if type(value) in _TYPES else f(value, *rest)
     return new
 
 
-def _mapped(f, *values):
+def _map_entry(f, *values):
     """Apply ``f`` to an entry of a tuple."""
     if NONE in map(type, values):
         return None
@@ -250,7 +250,7 @@ def replace(tree: RecordT, **changes: Any) -> RecordT:
     """
     given: Any = tree
     if is_record(tree) and changes.keys() <= given._field_names:
-        return with_fields(tree, changes)
+        return replace_fields(tree, changes)
     try:
         return dataclasses.replace(tree, **changes)
     except TypeError:
@@ -261,15 +261,15 @@ def replace(tree: RecordT, **changes: Any) -> RecordT:
         raise no_option("replace", unknown[0], fields, type(tree).__name__) from None
 
 
-def replaced(tree: RecordT, values: Mapping[str, Any]) -> RecordT:
+def replace_leaves(tree: RecordT, values: Mapping[str, Any]) -> RecordT:
     """Return a copy of a record with new values for some leaves, by dotted path.
 
     Examples
     --------
-    >>> replaced(fs.RBF(2.0, 1.0), {"lengthscales": 3.0})
+    >>> replace_leaves(fs.RBF(2.0, 1.0), {"lengthscales": 3.0})
     RBF(variance=2.0, lengthscales=3.0)
     """
-    return built(tree, [values.get(path, value) for path, _, value in leaves(tree)])
+    return build(tree, [values.get(path, value) for path, _, value in leaves(tree)])
 
 
 def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
@@ -305,25 +305,25 @@ def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
             f"replace_at: `path` must be a dotted path such as 'covariance.variance', got {path!r}"
         )
     try:
-        return _changed(tree, path, value)
+        return _change(tree, path, value)
     except LookupError:
         raise ValueError(
             f"replace_at: `path` {path!r:.80} is not a field of this {type(tree).__name__};"
-            f" {suggested_fields(path, flat(tree)[0])}"
+            f" {suggest_fields(path, flat(tree)[0])}"
         ) from None
 
 
-def _changed(tree, path, value):
+def _change(tree, path, value):
     head, _, rest = path.partition(".")
     if isinstance(tree, tuple):
         parts = dict(zip(map(str, range(len(tree))), tree, strict=True))
         if head not in parts:
             raise LookupError
-        parts[head] = _changed(parts[head], rest, value) if rest else value
+        parts[head] = _change(parts[head], rest, value) if rest else value
         return tuple(parts.values())
     if not is_record(tree) or head not in dict(tree._record_fields):
         raise LookupError
-    return replace(tree, **{head: _changed(getattr(tree, head), rest, value) if rest else value})
+    return replace(tree, **{head: _change(getattr(tree, head), rest, value) if rest else value})
 
 
 def matches(path, names):
@@ -370,8 +370,8 @@ def restricted(tree, names):
     fields, paths = _outside(flat(tree)[0], type(tree), tuple(names))
     others = [name for name in fields if getattr(tree, name) is not None]
     if others:
-        tree = with_fields(tree, dict.fromkeys(others))
-    return replaced(tree, dict.fromkeys(paths)) if paths else tree
+        tree = replace_fields(tree, dict.fromkeys(others))
+    return replace_leaves(tree, dict.fromkeys(paths)) if paths else tree
 
 
 @functools.lru_cache(KNOWN)

@@ -25,13 +25,13 @@ from ..names import did_you_mean
 from ..posteriors.locate import posteriors_of
 from ..recipes.beyond_range import inside
 from ..records import is_record, leaves
-from ..records.inducing_sets import stacked
+from ..records.inducing_sets import stack_sets
 from ..runtime.progress_bar import Progress
-from .columns import explained, refuse_dates, refuse_other_shapes
+from .columns import explain_error, refuse_dates, refuse_other_shapes
 from .kernels import fixed_fields, from_kernel
 from .model_search import warn_outside
 from .sampling import draw
-from .training import scattered, train, warn_if_poor
+from .training import scatter, train, warn_if_poor
 
 P = ParamSpec("P")
 MEANT = {  # names in other packages, and the setting
@@ -100,7 +100,7 @@ class SVGPEstimator(BaseEstimator):
 
     # --- data -------------------------------------------------------------------------------------
 
-    def _validated(self, X, y="no_validation", reset=False):
+    def _validate_rows(self, X, y="no_validation", reset=False):
         """Validate X, or X and y, with scikit-learn; X becomes float64 or float32.
 
         Masked arrays are refused first, because scikit-learn would drop the mask, and dates, which
@@ -115,21 +115,21 @@ class SVGPEstimator(BaseEstimator):
             both = {} if isinstance(y, str) else {"multi_output": True}
             return validate_data(self, X, y, **both, **options)
         except (TypeError, ValueError) as error:
-            other = explained(error, X)
+            other = explain_error(error, X)
             if other is error:
                 raise
             raise other from None
 
-    def _standardised(self, X):
+    def _standardise(self, X):
         return np.ascontiguousarray(self.scale_.X(X), self._dtype)
 
     @property
     def _dtype(self):
-        return stacked(self.model_.inducing).dtype
+        return stack_sets(self.model_.inducing).dtype
 
     # --- fit --------------------------------------------------------------------------------------
 
-    def _weighted(self, X, y, weights):
+    def _merge_rows(self, X, y, weights):
         """Drop rows of weight 0, and merge equal rows to one with the sum of their weights.
 
         Weights and repeated rows thus train to equal bits; otherwise L-BFGS can amplify differences
@@ -182,12 +182,12 @@ class SVGPEstimator(BaseEstimator):
         Xs, ys = self._units(start.scale, X, y)
         if self.early_stopping:
             held_out = *self._units(start.scale, *held_out), weights_held
-        best, stopping = None, {"held": held_out, "patience": self.n_iter_no_change}
+        best, stopping = None, {"held_out": held_out, "patience": self.n_iter_no_change}
         stopping["tolerance"] = float(self.tol)
         first, fixed = start.model, start.fit.get("fixed", ())
         for run, seed in enumerate(seeds[1:]):
             if run:
-                model = scattered(first, np.random.default_rng(seed), fixed)
+                model = scatter(first, np.random.default_rng(seed), fixed)
                 start = replace(start, model=model)
             with closing(Progress(start.fit["steps"], quiet=not self.verbose)) as progress:
                 trained = train(start, Xs, ys, weights, kind, stopping, progress)
@@ -201,7 +201,7 @@ class SVGPEstimator(BaseEstimator):
             best.bounds,
             max(1, len(best.bounds)),
         )
-        self.inducing_ = self.scale_.X_back(stacked(best.model.inducing))
+        self.inducing_ = self.scale_.X_back(stack_sets(best.model.inducing))
         self.plan_, self.story_ = None, ()
         # raised last, when the estimator can be used; this also ends a search over settings
         if trained.interrupted:
@@ -225,7 +225,7 @@ class SVGPEstimator(BaseEstimator):
             recipes.sizes_for(
                 "n_inducing",
                 self.n_inducing,
-                recipes.named("posterior", self.posterior, recipes.POSTERIORS),
+                recipes.look_up("posterior", self.posterior, recipes.POSTERIORS),
             )
         elif np.ndim(self.inducing) != 2 and not is_record(self.inducing):
             names = ", ".join(map(repr, recipes.CHOICES))
@@ -257,13 +257,13 @@ class SVGPEstimator(BaseEstimator):
     def _start(self, X, y, weights, seed):
         """Return ``(Start, class of the posterior)``, from the recipe or by ``warm_start``."""
         training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
-        kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
+        kind = recipes.look_up("posterior", self.posterior, recipes.POSTERIORS)
         if self.warm_start and hasattr(self, "model_"):
             start = self._warm_start(X, y, weights, seed)
-            return self._with_fixed(start), kind_of_posterior(self.model_)
+            return self._fix_parameters(start), kind_of_posterior(self.model_)
         by_name = isinstance(self.inducing, str)
         if by_name:
-            recipes.named("inducing", self.inducing, recipes.CHOICES)
+            recipes.look_up("inducing", self.inducing, recipes.CHOICES)
         chosen = {"chosen": self.inducing} if by_name else {}
         settings = (
             {name: getattr(self, name) for name in self._settings_of_start} | training | chosen
@@ -279,7 +279,7 @@ class SVGPEstimator(BaseEstimator):
             rng=seed,
             **settings,
         )
-        return self._with_fixed(start), kind
+        return self._fix_parameters(start), kind
 
     def _covariance_and_likelihood(self):
         """Return both settings; a scikit-learn kernel is translated, with its noise."""
@@ -295,13 +295,13 @@ class SVGPEstimator(BaseEstimator):
             )
         return covariance, Gaussian(noise)
 
-    def _with_fixed(self, start):
+    def _fix_parameters(self, start):
         """Return the start, with the parameters that a scikit-learn kernel has "fixed" fixed."""
         if not isinstance(self.covariance, Kernel):
             return start
         names = fixed_fields(self.covariance)
         if isinstance(start.model, MultiGP):
-            names = _in_every_layer(names, len(start.model.latents))
+            names = _expand_to_layers(names, len(start.model.latents))
         elif not isinstance(start.model, SVGP):
             names = tuple(
                 "noise_variance" if name == "likelihood.variance" else name for name in names
@@ -317,11 +317,11 @@ class SVGPEstimator(BaseEstimator):
         if isinstance(model, SVGP):  # new rows can lie outside the range of a search
             model = replace(model, covariance=inside(model.covariance))
         kind, latents = kind_of_posterior(model), getattr(model, "latents", None)
-        inducing = 0 if model.inducing is None else len(stacked(model.inducing))
+        inducing = 0 if model.inducing is None else len(stack_sets(model.inducing))
         count = None if latents is None else len(latents)
         solver = recipes.solver_of(self, model.likelihood, kind, len(X), inducing, count)
         at_rows = solver == "lbfgs" and unique_rows.are_the_rows(
-            model.inducing, self._standardised(X)
+            model.inducing, self._standardise(X)
         )
         if solver == "lbfgs" and recipes.collapses(model.likelihood, kind, count):
             model = recipes.COLLAPSED[kind](
@@ -334,8 +334,8 @@ class SVGPEstimator(BaseEstimator):
             jitter=self.jitter,
             seed=seed,
         )
-        course, held = recipes.course_of(self, solver, len(X)), recipes.held_variances(model)
-        fit = recipes.training(method, course, model, at_rows=at_rows, fixed=held)
+        course, fixed = recipes.course_of(self, solver, len(X)), recipes.fixed_variances(model)
+        fit = recipes.training(method, course, model, at_rows=at_rows, fixed=fixed)
         return recipes.keeping_noise(
             recipes.Start(
                 model, fit if weights is None else fit | {"weights": weights}, self.scale_
@@ -348,11 +348,11 @@ class SVGPEstimator(BaseEstimator):
     def _ready(self, X):
         """Return standardised inputs of a fitted model."""
         check_is_fitted(self)
-        Xs = self._standardised(self._validated(X))
+        Xs = self._standardise(self._validate_rows(X))
         warn_outside(self, Xs)
         return Xs
 
-    def _drawn(self, X, n_samples, random_state):
+    def _draw(self, X, n_samples, random_state):
         """Sample new targets jointly at X, in the units of the model."""
         Xs, seed = self._ready(X), check_random_state(random_state).randint(2**31 - 1)
         rng = np.random.default_rng(seed)
@@ -365,7 +365,7 @@ def kind_of_posterior(model):
     return type(next(iter(posteriors_of(model).values())))
 
 
-def _in_every_layer(names, count):
+def _expand_to_layers(names, count):
     """Return the paths in a model of ``count`` layers that fields of an SVGP have."""
     of_layers = [name for name in names if name.startswith("covariance.")]
     there = [f"latents.{number}.{name}" for number in range(count) for name in of_layers]

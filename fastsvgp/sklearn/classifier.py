@@ -11,7 +11,7 @@ from ..bounds.predict import predict_log_density, predict_y
 from ..likelihoods import BernoulliLogit, BernoulliProbit, Ordinal
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
-from .model_search import changed, checked_budget, searched, seed_of
+from .model_search import changed_settings, check_budget, run_search, seed_of
 
 
 class SVGPClassifier(ClassifierMixin, SVGPEstimator):
@@ -113,7 +113,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
 
     def fit(self, X, y, sample_weight=None):
         """Fit to X (N, D) and labels y (N,), with non-negative weights (N,) of rows."""
-        X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
+        X, y = self._validate_rows(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         check_classification_targets(y)
         if (
             type_of_target(y) == "multiclass"
@@ -124,11 +124,11 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
                 " Bernoulli likelihoods have two classes; give likelihood='auto', 'softmax' or"
                 " 'robustmax' for more"
             )
-        X, y, weights = self._weighted(X, column_or_1d(y, warn=True), sample_weight)
+        X, y, weights = self._merge_rows(X, column_or_1d(y, warn=True), sample_weight)
         self._check_settings()
-        checked_budget(self)
-        if not changed(self):
-            return searched(self, X, y, weights, seed_of(self.random_state), "classes")
+        check_budget(self)
+        if not changed_settings(self):
+            return run_search(self, X, y, weights, seed_of(self.random_state), "classes")
         return self._fit(X, y, weights, labels=y)
 
     def predict_proba(self, X):
@@ -152,12 +152,12 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Sample labels (N, n_samples) at X (N, D); each column is from one function."""
-        return self.classes_[self._drawn(X, n_samples, random_state).T]
+        return self.classes_[self._draw(X, n_samples, random_state).T]
 
     def log_predictive_density(self, X, y):
         """Return the log probability (N,) of labels y."""
         check_is_fitted(self)
-        X, y = self._validated(X, y)
+        X, y = self._validate_rows(X, y)
         Xs, codes = self._units(self.scale_, X, column_or_1d(y))
         return predict_log_density(
             self.model_, Xs.astype(self._dtype, copy=False), codes, jitter=self.jitter_

@@ -26,7 +26,7 @@ def refuse_dates(X):
         raise TypeError(_message(name, "dates or times", cell, SINCE))
 
 
-def explained(error, X):
+def explain_error(error, X):
     """Return an error that names the column of X that scikit-learn's validation refused.
 
     The error itself, if it is about something else.
@@ -36,8 +36,8 @@ def explained(error, X):
         return TypeError(DENSE)
     for what, test in (("NaN", np.isnan), ("infinity", np.isinf)):
         if text.startswith(f"Input X contains {what}"):
-            said, where = text.splitlines()[0].rstrip("."), _first_cell(X, test)
-            return ValueError(f"{said}{where}{IMPUTE * (what == 'NaN')}")
+            line, where = text.splitlines()[0].rstrip("."), _first_cell(X, test)
+            return ValueError(f"{line}{where}{IMPUTE * (what == 'NaN')}")
     found = _first_other(X)
     if found is None:
         return error

@@ -19,7 +19,7 @@ from ..recipes.fitted import (
 )
 from ..recipes.scaling import ClassScale
 from ..records import is_record, leaves
-from ..records.inducing_sets import stacked
+from ..records.inducing_sets import stack_sets
 from ..records.persistence import (
     as_json,
     from_header,
@@ -170,7 +170,7 @@ def _check(estimator, columns, outputs):
     if estimator.n_features_in_ != columns:
         raise ValueError("model, scaling and number of features are inconsistent")
     check_scale(estimator.scale_, estimator.model_, columns, outputs)
-    check.jitter_amount(estimator.jitter_, stacked(estimator.model_.inducing).dtype)
+    check.jitter_amount(estimator.jitter_, stack_sets(estimator.model_.inducing).dtype)
     for name in NUMBERS[1:3]:
         check.scalar(name, getattr(estimator, name))
     classes = isinstance(estimator, SVGPClassifier)

@@ -73,7 +73,7 @@ def from_kernel(kernel):
     >>> covariance, noise
     (RBF(variance=2.0, lengthscales=0.5), 0.1)
     """
-    covariance, noise = _translated(kernel)
+    covariance, noise = _translate(kernel)
     return tree_map(lambda number: number.value, covariance), None if noise is None else noise.value
 
 
@@ -109,12 +109,12 @@ def fixed_fields(kernel):
     >>> fixed_fields(ConstantKernel(2.0, "fixed") * RBF(0.5) + RBF(1.0, "fixed"))
     ('covariance.parts.0.variance', 'covariance.parts.1.lengthscales')
     """
-    covariance, noise = _translated(kernel)
+    covariance, noise = _translate(kernel)
     names = [path for path, _, number in leaves(covariance, "covariance.") if number.fixed]
     return (*names, *["likelihood.variance"] * bool(noise and noise.fixed))
 
 
-def _translated(kernel):
+def _translate(kernel):
     """Return ``(covariance, noise or None)``, in which each number is a ``_Number``."""
     if not isinstance(kernel, kernels.Kernel):
         raise TypeError(
@@ -137,7 +137,7 @@ def _number(kernel, name):
     )
 
 
-def _combined(how, numbers):
+def _combine(how, numbers):
     """Combine numbers by ``how``, a sum or product."""
     return _Number(
         float(how(number.value for number in numbers)), all(number.fixed for number in numbers)
@@ -149,7 +149,7 @@ def _sum(kernel):
     parts = [_term(term) for term in _flat(kernel, kernels.Sum)]
     covariances, noises = ([part[i] for part in parts if part[i] is not None] for i in (0, 1))
     return reduce(add, covariances) if covariances else None, (
-        _combined(sum, noises) if noises else None
+        _combine(sum, noises) if noises else None
     )
 
 
@@ -164,9 +164,9 @@ def _term(kernel):
     ]
     others = [f for f in factors if not isinstance(f, kernels.ConstantKernel)]
     if not others:
-        return Constant(_combined(math.prod, constants)), None
+        return Constant(_combine(math.prod, constants)), None
     if isinstance(others[0], kernels.WhiteKernel) and len(others) == 1:
-        return None, _combined(math.prod, [*constants, _number(others[0], "noise_level")])
+        return None, _combine(math.prod, [*constants, _number(others[0], "noise_level")])
     parts = [
         _sum(other) if isinstance(other, kernels.Sum) else (_single(other), None)
         for other in others
@@ -177,29 +177,29 @@ def _term(kernel):
         )
     parts = [covariance for covariance, _ in parts]
     if constants:
-        scale = _combined(math.prod, constants)
-        held = [_scaled(part, scale) for part in parts]
+        scale = _combine(math.prod, constants)
+        held = [_scale(part, scale) for part in parts]
         holding = next((i for i, part in enumerate(held) if part is not None), None)
         if holding is None:
             parts.insert(0, Constant(scale))
         else:
             parts[holding] = held[holding]
         if scale.fixed:
-            parts = [tree_map(_fixed_beside_constant, part) for part in parts]
+            parts = [tree_map(_fix_beside_constant, part) for part in parts]
     return reduce(mul, parts), None
 
 
-def _scaled(part, scale):
+def _scale(part, scale):
     """Return a covariance with this variance, None if it has a variance of its own already."""
     if isinstance(part, Periodic):
-        inner = _scaled(part.part, scale)
+        inner = _scale(part.part, scale)
         return None if inner is None else replace(part, part=inner)
     if isinstance(part, OfDistance | Linear) and part.variance is ONE:
         return replace(part, variance=scale)
     return None
 
 
-def _fixed_beside_constant(number):
+def _fix_beside_constant(number):
     """Fix a number beside a fixed constant, unless the kernel has a parameter for it."""
     return _Number(number.value, True) if number.fixed is None else number
 
@@ -269,5 +269,5 @@ def _power(kernel):
         shorter = _Number(lengthscales.value / math.sqrt(exponent), lengthscales.fixed)
         return replace(covariance, lengthscales=shorter)
     if type(covariance) is Constant:
-        return Constant(_combined(math.prod, [covariance.variance] * exponent))
+        return Constant(_combine(math.prod, [covariance.variance] * exponent))
     return reduce(mul, [covariance] * exponent)

@@ -12,7 +12,7 @@ from ..bounds.objectives import elbo
 from ..check import DEFAULT_JITTER
 from ..errors import warn
 from ..recipes.beyond_range import inside, rows_outside
-from ..records.inducing_sets import stacked
+from ..records.inducing_sets import stack_sets
 from ..runtime import tuning
 from .training import says_nothing
 
@@ -28,7 +28,7 @@ def seed_of(random_state):
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def changed(estimator):
+def changed_settings(estimator):
     """Return the settings that are not at their defaults, except ``ALWAYS``."""
     parameters = inspect.signature(type(estimator).__init__).parameters
     given = estimator.get_params(deep=False)
@@ -43,14 +43,14 @@ def _is_default(value, default):
     return type(value) is type(default) and bool(value == default)
 
 
-def checked_budget(estimator):
+def check_budget(estimator):
     """Check and return the budget, None or positive; ``ValueError`` if other settings are set."""
     budget = estimator.time_budget
     if budget is None:
         return None
     budget = check.scalar("time_budget", budget)
     check.positive("time_budget", budget, "; 60 is usual")
-    if names := changed(estimator):
+    if names := changed_settings(estimator):
         listed = ", ".join(f"`{name}`" for name in names)
         raise ValueError(
             f"`time_budget` lets the time choose model and training, and {listed} does, too; drop"
@@ -59,7 +59,7 @@ def checked_budget(estimator):
     return budget
 
 
-def searched(estimator, X, y, weights, seed, likelihood="gaussian"):
+def run_search(estimator, X, y, weights, seed, likelihood="gaussian"):
     """Search, and set the fitted attributes of the estimator."""
     budget = estimator.time_budget
     work = min(tuning.current.estimator_seconds + len(X) / EACH, MOST)
@@ -108,6 +108,6 @@ def _tell(line):
 
 def inducing_of(model, scale):
     """Return inducing inputs (M, D) in the units of X; for a network the features (M, F)."""
-    Z = stacked(model.inducing)
+    Z = stack_sets(model.inducing)
     covariance = inside(getattr(model, "covariance", None))
     return Z if hasattr(covariance, "network") else scale.X_back(Z)

@@ -23,7 +23,7 @@ from ..names import COUNTS, POSITIVE, PROPORTIONS
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
 from .columns import check_numbers, refuse_other_columns
-from .model_search import changed, checked_budget, searched, seed_of
+from .model_search import changed_settings, check_budget, run_search, seed_of
 
 # likelihoods with additive noise
 ADDED = Censored, Gaussian, HeteroskedasticGaussian, KnownNoise, Laplace, StudentT
@@ -221,7 +221,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
         With a likelihood of C columns of targets, y is (N, C).
         """
-        X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
+        X, y = self._validate_rows(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         y = check_numbers(y)
         warm = self.warm_start and hasattr(self, "model_")
         columns = recipes.columns_of(self.model_.likelihood if warm else self.likelihood)
@@ -235,11 +235,11 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         self._y_shape = y.shape[1:]
         self._check_settings()
         self._check_target(y, sample_weight, warm)
-        recipes.checked_latents("n_latents", self.n_latents)
-        budget = checked_budget(self)
-        rows = self._weighted(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
-        if rows[1].ndim == 1 and not changed(self):
-            return searched(self, *rows, seed_of(self.random_state))
+        recipes.check_latents("n_latents", self.n_latents)
+        budget = check_budget(self)
+        rows = self._merge_rows(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
+        if rows[1].ndim == 1 and not changed_settings(self):
+            return run_search(self, *rows, seed_of(self.random_state))
         if budget is not None:
             raise ValueError(
                 f"`time_budget` is for one target, but `y` has {rows[1].shape[1]}; leave it out"
@@ -248,7 +248,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     def _check_target(self, y, weights, warm):
         """Check ``target``, and that y has logarithms, in the rows of y as they were given."""
-        log = recipes.checked_target(self.target) == "log"
+        log = recipes.check_target(self.target) == "log"
         if warm and log != isinstance(self.scale_, recipes.LogScale):
             raise ValueError(
                 f"`target` is {self.target!r}, but the model to continue from (warm_start=True) was"
@@ -262,8 +262,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         refuse_other_columns(y, columns)
         self._y_shape = ()
         self._check_settings()
-        checked_budget(self)
-        return self._fit(*self._weighted(X, y, sample_weight))
+        check_budget(self)
+        return self._fit(*self._merge_rows(X, y, sample_weight))
 
     def predict(self, X, return_std=False, return_cov=False, include_noise=True):
         """Predict y.
@@ -301,13 +301,13 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
             )
         log = isinstance(self.scale_, recipes.LogScale)
         if added and not (log or return_std or return_cov):
-            mean = self._of_y(predict_f(self.model_, Xs, var=False, **options), 1)
-            return self._shaped(self.scale_.back(mean))
+            mean = self._drop_noise(predict_f(self.model_, Xs, var=False, **options), 1)
+            return self._reshape(self.scale_.back(mean))
         mean, var = predict_y(self.model_, Xs, **options)
         if not return_cov:
             if not include_noise and (log or return_std):
                 var = self._function(Xs)[1]
-            mean, std = map(self._shaped, self.scale_.moments(mean, var))
+            mean, std = map(self._reshape, self.scale_.moments(mean, var))
             return (mean, std) if return_std else mean
         _, cov = self._function(Xs, full_cov=True)
         rows = np.arange(len(Xs))
@@ -316,14 +316,14 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
             cov[..., rows, rows] += noise.T
         cov = np.moveaxis(cov, 0, -1) if cov.ndim == 3 else cov
         mean, cov = self.scale_.covariances(mean, cov)
-        return self._shaped(mean), self._shaped(cov, lead=2)
+        return self._reshape(mean), self._reshape(cov, lead=2)
 
     def _function(self, Xs, full_cov=False):
         """Predict the functions that y adds noise to: as ``predict_f``, without those of noise."""
         mean, var = predict_f(self.model_, Xs, full_cov=full_cov, jitter=self.jitter_)
-        return self._of_y(mean, 1), self._of_y(var, 0 if full_cov else 1)
+        return self._drop_noise(mean, 1), self._drop_noise(var, 0 if full_cov else 1)
 
-    def _of_y(self, moment, axis):
+    def _drop_noise(self, moment, axis):
         """Leave out the functions of noise, the last along ``axis``."""
         K = self.model_.likelihood.latents_per_output
         if K == 1:
@@ -342,17 +342,17 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         check_is_fitted(self)
         columns = recipes.columns_of(self.model_.likelihood)
         if len(columns) > 1:
-            X, y = self._validated(X, y)
+            X, y = self._validate_rows(X, y)
             y = check_numbers(y)
             refuse_other_columns(y, columns)
-            y, share = recipes.per_unit(self.model_.likelihood, y)
+            y, share = recipes.comparable_targets(self.model_.likelihood, y)
             sample_weight = share if sample_weight is None else share * sample_weight
         return super().score(X, y, sample_weight)
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Sample new y jointly at X (N, D), with noise: (N, n_samples) or (N, P, n_samples)."""
-        y = self.scale_.back(self._drawn(X, n_samples, random_state))
-        y = self._shaped(y, lead=2)
+        y = self.scale_.back(self._draw(X, n_samples, random_state))
+        y = self._reshape(y, lead=2)
         return np.moveaxis(y, 0, -1)
 
     def log_predictive_density(self, X, y):
@@ -361,7 +361,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         y as in ``fit``; at the limit of a censored target it is the log probability.
         """
         check_is_fitted(self)
-        X, y = self._validated(X, y)
+        X, y = self._validate_rows(X, y)
         y, likelihood = check_numbers(y), self.model_.likelihood
         columns = recipes.columns_of(likelihood)
         if len(columns) > 1:
@@ -396,13 +396,13 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         """
         Xs = self._ready(X)
         found = self.scale_.back(predict_quantiles(self.model_, Xs, levels, jitter=self.jitter_))
-        return self._shaped(found, lead=1 + np.ndim(levels))
+        return self._reshape(found, lead=1 + np.ndim(levels))
 
     @property
     def _targets(self):
         """Shape of y, for messages."""
         return f"(N, {self._y_shape[0]})" if self._y_shape else "(N,)"
 
-    def _shaped(self, values, lead=1):
+    def _reshape(self, values, lead=1):
         """Give predictions the shape of y in ``fit``, which can be (N, 1)."""
         return values[..., None] if self._y_shape == (1,) and values.ndim == lead else values

@@ -14,7 +14,7 @@ from ..bounds.svgp import SVGP
 from ..errors import warn
 from ..recipes import remedies, routine
 from ..records import leaves, matches, replace_at
-from ..records.inducing_sets import stacked
+from ..records.inducing_sets import stack_sets
 
 LOOKED_AT = 1000  # training rows for the comparison with the trivial predictor
 WIDE = 10.0  # lengthscales of a restart: largest factor, and the inverse of the smallest
@@ -60,11 +60,11 @@ def train(start, X, y, weights, kind, stopping, show):
     ``show(step, value, info)`` is called after each step.
     """
     model, info, best = routine.train(start.model, X, y, start.fit, show, **stopping)
-    model, jitter = recipes.finished(model, X, y, start.fit.get("jitter"), kind, weights)
+    model, jitter = recipes.finish(model, X, y, start.fit.get("jitter"), kind, weights)
     bound = elbo(model, X, y, jitter=jitter, weights=weights)
     batch = start.fit.get("batch_size")
     per_epoch = 1 if batch is None else max(1.0, len(X) / batch)
-    return Trained(model, jitter, bound, _by_epoch(info.values, per_epoch), best, info, start.fit)
+    return Trained(model, jitter, bound, _average(info.values, per_epoch), best, info, start.fit)
 
 
 def says_nothing(model, jitter, X, y, weights):
@@ -87,7 +87,7 @@ def warn_if_poor(trained, X, y, weights):
             f" {remedies.remedies(outcome, WORDS)}; or X carries little information about y"
         )
     elif outcome.ended == "short":
-        warn(remedies.unfinished(len(trained.info.values), outcome, WORDS), ConvergenceWarning)
+        warn(remedies.describe_end(len(trained.info.values), outcome, WORDS), ConvergenceWarning)
 
 
 def _outcome(trained, X):
@@ -106,7 +106,7 @@ def _outcome(trained, X):
         remedies.how_it_ended(solver, reason, info.values, len(X)),
         collapses,
         *X.shape,
-        len(stacked(model.inducing)),
+        len(stack_sets(model.inducing)),
     )
 
 
@@ -138,13 +138,13 @@ def _trivial(y, weights, likelihood):
     )
 
 
-def _by_epoch(values, per_epoch):
+def _average(values, per_epoch):
     """Average the values of steps per epoch."""
     epochs = (np.arange(len(values)) / per_epoch).astype(np.intp)
     return np.bincount(epochs, values) / np.bincount(epochs) if len(values) else np.asarray(values)
 
 
-def scattered(model, rng, fixed):
+def scatter(model, rng, fixed):
     """Return the start of a restart: ``model`` with scattered positive hyperparameters.
 
     Fields that are ``fixed`` stay as they are. Lengthscales differ widely, so each restart begins

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 
 from ..bounds.svgp import SVGP
 from ..optim.inverse.iteration import InverseFactorInfo
-from ..records.decorator import shown
+from ..records.decorator import format_record
 from ..records.typed import Array, Record, Vector
 
 
@@ -95,7 +95,7 @@ class FitInfo:
     svgp: SVGP | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
-        return shown(self, (field.name for field in fields(self)))
+        return format_record(self, (field.name for field in fields(self)))
 
     @property
     def interrupted(self) -> bool:

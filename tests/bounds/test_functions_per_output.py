@@ -5,7 +5,7 @@ import pytest
 from support.gp_problems import lower_factor
 
 import fastsvgp as fs
-from fastsvgp.likelihoods.layout import laid_out, outputs_of, stacked
+from fastsvgp.likelihoods.layout import laid_out, outputs_of, stack_latents
 from fastsvgp.testing import assert_gradient
 
 B, D, M, JITTER = 23, 2, 6, 1e-3
@@ -198,11 +198,11 @@ def test_layout_of_rows():
     f = fs.records.Marginals(np.arange(24.0).reshape(6, 4), np.ones((6, 4)))
     there = laid_out(likelihood, f)
     assert there.mean.shape == (2, 3, 4) and (there.mean[1, 2] == f.mean[5]).all()
-    np.testing.assert_array_equal(stacked(likelihood, there).mean, f.mean)
-    assert laid_out(fs.Gaussian(), f) is f and stacked(fs.Gaussian(), f) is f
-    assert stacked(likelihood, None) is None
+    np.testing.assert_array_equal(stack_latents(likelihood, there).mean, f.mean)
+    assert laid_out(fs.Gaussian(), f) is f and stack_latents(fs.Gaussian(), f) is f
+    assert stack_latents(likelihood, None) is None
     none = fs.records.Marginals(np.zeros((2, 3, 0)), np.zeros((2, 3, 0)))
-    assert stacked(likelihood, none).mean.shape == (6, 0)
+    assert stack_latents(likelihood, none).mean.shape == (6, 0)
 
 
 def test_wrong_numbers_of_functions_are_named(rng):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsvgp.cli.data import dates
-from fastsvgp.cli.data.dates import CLOCKS, CODES, DATES, FIRST, LAST, days_of, followed, phase
+from fastsvgp.cli.data.dates import CLOCKS, CODES, DATES, FIRST, LAST, days_of, find_cycles, phase
 from fastsvgp.cli.data.forms import Form, find, find_code
 
 EPOCH = datetime.datetime(1970, 1, 1)
@@ -246,7 +246,7 @@ def test_cycles_by_the_calendar(rng):
         [0.0, 0.25, 0.999], 204
     )
     calendar = [datetime.date.fromordinal(EPOCH.toordinal() + int(np.floor(day))) for day in days]
-    assert [dates.shown(day) for day in days] == [str(day) for day in calendar]
+    assert [dates.format_date(day) for day in days] == [str(day) for day in calendar]
     np.testing.assert_allclose(phase(days, "week"), [day.weekday() / 7 for day in calendar])
     np.testing.assert_array_equal(phase(days, "day"), days % 1)
     months = 12 * phase(days, "year")
@@ -278,12 +278,12 @@ def test_cycles_by_the_calendar(rng):
 )
 def test_cycles_that_dates_can_follow(form, days, cycles):
     """They span more than one, and differ in phase."""
-    assert followed(days, form) == cycles
+    assert find_cycles(days, form) == cycles
 
 
 def test_years_that_begin_on_the_same_day_follow_no_year():
     starts = [number(datetime.date(year, 1, 1)) for year in range(1950, 2020)]
-    assert followed(np.array(starts, np.float64), "YYYY-MM-DD") == ["week"]
+    assert find_cycles(np.array(starts, np.float64), "YYYY-MM-DD") == ["week"]
 
 
 # --- the form of a column -------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.fitted import Fitted
 from fastsvgp.cli.report import metrics, plots
-from fastsvgp.cli.report.said import duration
+from fastsvgp.cli.report.lines import duration
 
 DATA = pathlib.Path(
     os.environ.get("FASTSVGP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared" / "data")

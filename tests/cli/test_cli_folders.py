@@ -247,7 +247,7 @@ def test_another_mask_of_the_same_name_is_other_data(table, capsys, monkeypatch)
 
 
 def test_a_machine_that_rounds_means_otherwise_goes_on_bitwise(interrupted, capsys, monkeypatch):
-    plain = Scale.of
+    plain = Scale.fit
 
     def rounded(*args, **named):
         scale = plain(*args, **named)
@@ -255,7 +255,7 @@ def test_a_machine_that_rounds_means_otherwise_goes_on_bitwise(interrupted, caps
         return scale
 
     fit(capsys, "d.csv", "--out", "whole")
-    monkeypatch.setattr(Scale, "of", rounded)
+    monkeypatch.setattr(Scale, "fit", rounded)
     fit(capsys, "d.csv", "--out", "out", "--resume")
     assert predictions(capsys, "out") == predictions(capsys, "whole")
 

@@ -209,7 +209,7 @@ def test_numbers_with_marks_and_units(cells, form, numbers):
     ],
 )
 def test_elapsed_times(cell, seconds):
-    assert quantities.elapsed(cell, "h:mm:ss") == seconds
+    assert quantities.parse_elapsed(cell, "h:mm:ss") == seconds
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_latent_functions_from_file_to_predictions(mixed, capsys):
     np.testing.assert_allclose(numbers[:, 11], own.quantiles[1, :, 2], rtol=1e-6)
     assert (abs(own.mean - Y).mean(axis=0) < 0.6 * Y.std(axis=0)).all()
     whole = fs.predict_log_density(
-        fitted.model, fitted.standardised_inputs(X), fitted.model_targets(Y), jitter=fitted.jitter
+        fitted.model, fitted.standardise_inputs(X), fitted.model_targets(Y), jitter=fitted.jitter
     )
     np.testing.assert_allclose(fitted.log_density(X, Y), whole, rtol=1e-10)
     write_csv("new.csv", "z,x", [0.5, 1.0], [0.1, 0.2])

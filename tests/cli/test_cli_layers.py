@@ -58,7 +58,7 @@ def test_fit_predict_and_plots(capsys):
     prediction = fitted.predict(X, [0.5])
     expected = prediction.mean[0], prediction.sd[0], prediction.quantiles[0, 0]
     np.testing.assert_allclose([float(cell) for cell in lines[1].split(",")], expected, rtol=1e-8)
-    mean, _ = fs.predict_y(fitted.model, fitted.standardised_inputs(X))
+    mean, _ = fs.predict_y(fitted.model, fitted.standardise_inputs(X))
     np.testing.assert_allclose(fitted.scale.y_mean + fitted.scale.y_scale * mean, prediction.mean)
 
 

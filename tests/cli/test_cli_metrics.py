@@ -10,7 +10,7 @@ from fastsvgp.recipes.scaling import Scale
 
 def test_regression_in_both_scales(rng):
     y = rng.normal(7, 3, 65)
-    scale = Scale.of(np.ones((65, 1)), y, scale_target=True)
+    scale = Scale.fit(np.ones((65, 1)), y, scale_target=True)
     mean, sd = y + rng.normal(0, 1, 65), 1.2
     standard = (
         scale.y(y),
@@ -34,10 +34,10 @@ def test_regression_in_both_scales(rng):
 def test_the_trivial_predictor_of_numbers_in_a_range(rng):
     y = rng.beta(2, 3, 65)
     m, sd = y.mean(), y.std()
-    found = metrics.without_inputs("gamma", y, None, (m, sd))
+    found = metrics.trivial_densities("gamma", y, None, (m, sd))
     np.testing.assert_allclose(found, stats.gamma.logpdf(y, (m / sd) ** 2, scale=sd**2 / m))
     worth = m * (1 - m) / sd**2 - 1
-    found = metrics.without_inputs("beta", y, None, (m, sd))
+    found = metrics.trivial_densities("beta", y, None, (m, sd))
     np.testing.assert_allclose(found, stats.beta.logpdf(y, m * worth, (1 - m) * worth))
 
 
@@ -49,7 +49,7 @@ def test_the_trivial_predictor_of_counts(rng):
         ("poisson", n, stats.poisson.logpmf(y, 0.3 * n)),
         ("poisson", None, stats.poisson.logpmf(y, 0.3)),
     ):
-        found = metrics.without_inputs(likelihood, y, second, (0.3, None))
+        found = metrics.trivial_densities(likelihood, y, second, (0.3, None))
         np.testing.assert_allclose(found, expected)
 
 
@@ -91,7 +91,7 @@ def test_coverage_of_a_calibrated_model_is_the_level(rng):
     ],
 )
 def test_bins_of_few_rows_are_merged(count, merged):
-    found = plots.merged_bins(np.array(count))
+    found = plots.merge_bins(np.array(count))
     assert found.tolist() == merged
     rows = np.bincount(found, count)
     assert len(rows) == 1 or rows.min() >= plots.LEAST

@@ -99,7 +99,7 @@ def test_fit_predict_and_plots(capsys):
 
 def test_one_mean_and_one_scale():
     X = np.arange(12.0).reshape(4, 3)
-    scale = Scale.of(X, X[:, 0], True, shared=True)
+    scale = Scale.fit(X, X[:, 0], True, shared=True)
     np.testing.assert_array_equal(scale.x_mean, np.full(3, 5.5))
     np.testing.assert_allclose(scale.x_scale, np.full(3, X.std()))
 

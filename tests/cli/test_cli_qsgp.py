@@ -64,7 +64,7 @@ def test_fit_predict_and_plots(capsys):
     lines = run(capsys, "predict", "wave-fit", "wave.csv")[0].splitlines()
     X = np.loadtxt("wave.csv", delimiter=",")[:, :1]
     np.testing.assert_allclose(float(lines[1].split(",")[0]), fitted.predict(X).mean[0], rtol=1e-8)
-    mean, _ = fs.predict_y(fitted.model, fitted.standardised_inputs(X))
+    mean, _ = fs.predict_y(fitted.model, fitted.standardise_inputs(X))
     np.testing.assert_allclose(
         fitted.scale.y_mean + fitted.scale.y_scale * mean, fitted.predict(X).mean
     )

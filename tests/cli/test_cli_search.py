@@ -44,7 +44,7 @@ def test_a_search_from_file_to_predictions(table, capsys):
 def test_a_map_of_inputs_is_in_the_file_and_checked(table, capsys):
     run(capsys, "fit", "data.csv", "--seconds", "1", "--out", "out", "--quiet")
     fitted = fs.load_fitted("out")
-    fitted.scale = fitted.scale.ranked(table[:, :2])
+    fitted.scale = fitted.scale.add_column_maps(table[:, :2])
     fitted.save("ranks.npz")
     X = table[:20, :2]
     np.testing.assert_array_equal(

@@ -122,7 +122,7 @@ def test_other_ranks_hear_of_an_error_only_before_they_part(monkeypatch, apart):
     def on_rank(group):
         groups[threading.get_ident()] = group
         try:
-            return mpi.on_ranks(run, args)
+            return mpi.run_on_ranks(run, args)
         except ValueError as error:
             return str(error)
 

@@ -181,13 +181,13 @@ def test_split_by_mask(file, tmp_path):
 
 def test_standardisation_and_constant_columns(rng):
     X, y = np.column_stack([rng.normal(1e6, 3, 65), np.full(65, 0.1)]), rng.normal(5, 2, 65)
-    scale = Scale.of(X, y, scale_target=True)
+    scale = Scale.fit(X, y, scale_target=True)
     Xs, ys = scale.X(X), scale.y(y)
     np.testing.assert_allclose(
         [Xs[:, 0].mean(), Xs[:, 0].std(), ys.mean(), ys.std()], [0, 1, 0, 1], atol=1e-9
     )
     np.testing.assert_allclose(Xs[:, 1], 0, atol=1e-15)
-    np.testing.assert_array_equal(Scale.of(X, y, scale_target=False).y(y), y)
+    np.testing.assert_array_equal(Scale.fit(X, y, scale_target=False).y(y), y)
 
 
 @pytest.mark.parametrize(

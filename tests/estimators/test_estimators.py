@@ -368,7 +368,7 @@ def test_a_searched_estimator_is_saved(rng, tmp_path):
     X = np.c_[np.exp(rng.standard_normal(300)), rng.standard_normal(300)]
     y = np.sin(2 * np.log(X[:, 0])) + X[:, 1]
     model = SVGPRegressor(random_state=0).fit(X, y)
-    model.scale_ = model.scale_.ranked(X)
+    model.scale_ = model.scale_.add_column_maps(X)
     for covariance in (
         model.model_.covariance,
         fs.covariances.OnFeatures(
@@ -401,7 +401,7 @@ def test_searched_classifier_of_ranks_is_saved(rng, tmp_path):
     X = np.c_[np.exp(rng.standard_normal(60)), rng.standard_normal(60)]
     y = X[:, 0] > 1
     model = SVGPClassifier(random_state=0).fit(X, y)
-    model.scale_ = model.scale_.ranked(X)
+    model.scale_ = model.scale_.add_column_maps(X)
     files.save(tmp_path / "model.npz", model)
     loaded = files.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))

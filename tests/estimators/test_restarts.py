@@ -6,7 +6,7 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.recipes import routine
 from fastsvgp.sklearn import SVGPRegressor, base
-from fastsvgp.sklearn.training import scattered
+from fastsvgp.sklearn.training import scatter
 
 
 def test_restarts_begin_at_widely_different_lengthscales(rng):
@@ -17,8 +17,8 @@ def test_restarts_begin_at_widely_different_lengthscales(rng):
     fixed = ("covariance.parts.1.variance", "inducing")
     ratios, alone = [], []
     for seed in range(200):
-        one = scattered(model, np.random.default_rng(seed), fixed)
-        again = scattered(model, np.random.default_rng(seed), fixed)
+        one = scatter(model, np.random.default_rng(seed), fixed)
+        again = scatter(model, np.random.default_rng(seed), fixed)
         first, second = one.covariance.parts
         ratio = first.lengthscales / lengthscales
         np.testing.assert_array_equal(ratio, again.covariance.parts[0].lengthscales / lengthscales)

@@ -5,7 +5,7 @@ import pytest
 from support.gp_problems import lower_factor
 
 import fastsvgp as fs
-from fastsvgp.likelihoods.layout import of_unit
+from fastsvgp.likelihoods.layout import add_unit_columns
 from fastsvgp.testing import assert_gradient
 
 N, M, D = 40, 6, 2
@@ -195,16 +195,16 @@ def test_weight_space_models_take_one_column(rng):
 
 def test_predictions_take_one_unit_of_the_other_columns():
     y = np.arange(3.0)
-    assert of_unit(fs.Poisson(), y) is y
+    assert add_unit_columns(fs.Poisson(), y) is y
     for likelihood, unit in ((fs.Poisson(exposure="column"), 1), (fs.likelihoods.KnownNoise(), 0)):
-        np.testing.assert_array_equal(of_unit(likelihood, y), [y, np.full(3, unit)])
+        np.testing.assert_array_equal(add_unit_columns(likelihood, y), [y, np.full(3, unit)])
 
     @fs.records.record
     class Unfinished(fs.likelihoods.Likelihood):
         target_columns = ("y", "side")
 
     with pytest.raises(TypeError, match="Unfinished .* take for the columns side: set its"):
-        of_unit(Unfinished(), np.zeros(2))
+        add_unit_columns(Unfinished(), np.zeros(2))
 
 
 @pytest.mark.parametrize("wrong", [0.0, 1.0, 1.5, -0.1, np.nan])

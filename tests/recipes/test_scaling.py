@@ -16,7 +16,7 @@ def skewed(rng, N=2000):
 
 def test_ranks_become_normal_quantiles(rng):
     x = skewed(rng)
-    column = Monotone.of(x)
+    column = Monotone.fit(x)
     assert len(column.knots) <= KNOTS and (np.diff(column.values) > 0).all()
     z = np.interp(x, column.knots, column.values)
     assert abs(z.mean()) < 1e-12 and abs(z.std() - 1) < 1e-12
@@ -27,7 +27,7 @@ def test_ranks_become_normal_quantiles(rng):
 
 def test_few_values_are_at_their_mid_ranks():
     x = np.repeat([0.0, 1.0, 10.0], [2, 5, 3])
-    column = Monotone.of(x)
+    column = Monotone.fit(x)
     at = ndtri(np.array([1.0, 4.5, 8.5]) / 10)
     z = np.repeat(at, [2, 5, 3])
     np.testing.assert_allclose(column.values, (at - z.mean()) / z.std(), rtol=1e-13)
@@ -35,8 +35,8 @@ def test_few_values_are_at_their_mid_ranks():
 
 def test_map_goes_on_beyond_its_ends_and_is_affine_for_two_values(rng):
     X = np.c_[skewed(rng), rng.integers(0, 2, 2000), np.full(2000, 3.0)]
-    scale = Scale.of(X, X[:, 0], True)
-    ranks = scale.ranked(X)
+    scale = Scale.fit(X, X[:, 0], True)
+    ranks = scale.add_column_maps(X)
     assert [column is None for column in ranks.x_map] == [False, True, True]
     column, (low, high) = ranks.x_map[0], (X[:, 0].min(), X[:, 0].max())
     far = np.array([[low - 0.1, 0.0, 3.0], [high + 0.1, 1.0, 3.0], [high, 5.0, 3.0]])
@@ -55,7 +55,7 @@ def test_map_goes_on_beyond_its_ends_and_is_affine_for_two_values(rng):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_map_inverts_and_survives_json(rng, dtype):
     X = np.c_[skewed(rng), rng.standard_normal(2000)].astype(dtype)
-    ranks = Scale.of(X, X[:, 0], True).ranked(X)
+    ranks = Scale.fit(X, X[:, 0], True).add_column_maps(X)
     Z = ranks.X(X[:50])
     assert Z.dtype == dtype
     np.testing.assert_allclose(ranks.X_back(Z), X[:50], rtol=1e-4 if dtype == np.float32 else 1e-9)
@@ -66,12 +66,12 @@ def test_map_inverts_and_survives_json(rng, dtype):
 def test_a_weight_of_two_is_the_row_twice(rng):
     x = rng.standard_normal(300).round(2)
     counts = rng.integers(1, 4, 300)
-    one, other = Monotone.of(x, counts.astype(float)), Monotone.of(np.repeat(x, counts))
+    one, other = Monotone.fit(x, counts.astype(float)), Monotone.fit(np.repeat(x, counts))
     np.testing.assert_array_equal(one.knots, other.knots)
     np.testing.assert_allclose(one.values, other.values, atol=1e-12)
 
 
 def test_ranks_under_weights_that_sum_to_one_are_those_of_equal_weights(rng):
     x = skewed(rng, 300)
-    plain, weighted = Monotone.of(x), Monotone.of(x, np.full(300, 1 / 300))
+    plain, weighted = Monotone.fit(x), Monotone.fit(x, np.full(300, 1 / 300))
     np.testing.assert_allclose(weighted.values, plain.values, rtol=1e-9, atol=1e-12)

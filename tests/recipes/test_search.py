@@ -12,9 +12,9 @@ from fastsvgp.recipes.model_search import (
     search_models,
 )
 from fastsvgp.recipes.model_search.candidates import Deep
-from fastsvgp.recipes.model_search.plan import Plan
+from fastsvgp.recipes.model_search.plan import SearchPlan
 from fastsvgp.recipes.model_search.regression import Regression
-from fastsvgp.recipes.model_search.rows import Rows
+from fastsvgp.recipes.model_search.rows import SearchRows
 from fastsvgp.recipes.scaling import Scale
 
 SHORT = {"seconds": 4.0, "by_work": True}
@@ -63,11 +63,11 @@ def test_a_plan_repeats_to_the_bit(searched):
 def test_no_score_is_of_rows_that_its_posterior_has_seen(rng):
     """Held-out targets of pure noise cannot be predicted, even if the other targets can."""
     X, y = table(rng, 300)
-    scale = Scale.of(X, y, True)
+    scale = Scale.fit(X, y, True)
     y = (y - y.mean()) / y.std()
-    held = Rows(X[:60], rng.standard_normal(60))
-    rows, plan = Rows(X[60:], y[60:]), Plan(4.0, by_work=True)
-    given = scale, scale.ranked(X), plan, 0, lambda line: None
+    held = SearchRows(X[:60], rng.standard_normal(60))
+    rows, plan = SearchRows(X[60:], y[60:]), SearchPlan(4.0, by_work=True)
+    given = scale, scale.add_column_maps(X), plan, 0, lambda line: None
     one = Regression(None, rows, rows, held, held, *given)
     one.run()
     assert len(one.looks) > 6

@@ -8,9 +8,9 @@ from fastsvgp.errors import Diverged
 from fastsvgp.recipes.model_search import classes_and_counts, plain_processes, search_models
 from fastsvgp.recipes.model_search.candidates import Deep
 from fastsvgp.recipes.model_search.classes_and_counts import Candidate
-from fastsvgp.recipes.model_search.plan import RATE, Plan
+from fastsvgp.recipes.model_search.plan import RATE, SearchPlan
 from fastsvgp.recipes.model_search.race import FAILURES, Race
-from fastsvgp.recipes.model_search.rows import Rows
+from fastsvgp.recipes.model_search.rows import SearchRows
 from fastsvgp.recipes.scaling import Scale
 
 SINGULAR = fs.NotPositiveDefinite((), 3, 1e-6, 5, np.float64)
@@ -33,7 +33,7 @@ class Scripted:
         if isinstance(self.score, Exception):
             raise self.score
 
-    def saved(self):
+    def get_state(self):
         return None, None, None, {}
 
     def restore(self, *state):
@@ -51,8 +51,8 @@ class ScriptedRace(Race):
 
 
 def race(seconds=40.0, earlier=(), counts=()):
-    rows, scale = Rows(np.zeros((1, 1)), np.zeros(1)), Scale(np.zeros(1), np.ones(1))
-    plan = Plan(seconds, by_work=True, given=counts)
+    rows, scale = SearchRows(np.zeros((1, 1)), np.zeros(1)), Scale(np.zeros(1), np.ones(1))
+    plan = SearchPlan(seconds, by_work=True, given=counts)
     given = None, *[rows] * 4, scale, scale, plan, 0, lambda line: None
     return ScriptedRace(*given, earlier), plan
 

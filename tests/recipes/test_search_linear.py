@@ -7,7 +7,7 @@ import fastsvgp as fs
 from fastsvgp.recipes.model_search import collapsed_posterior, plain_processes, regression
 from fastsvgp.recipes.model_search.candidates import Hyper
 from fastsvgp.recipes.model_search.plain_processes import Exact, Plain, plain_on, smooth_on
-from fastsvgp.recipes.model_search.rows import Rows
+from fastsvgp.recipes.model_search.rows import SearchRows
 
 
 def search(X, y):
@@ -58,7 +58,7 @@ def test_the_bound_decides_unless_the_smooth_function_is_a_line(
 ):
     monkeypatch.setattr(regression, "Exact", Trained)
     monkeypatch.setattr(Trained, "bounds", {True: (above, None), False: (0.0, variance)})
-    rows = Rows(rng.standard_normal((9, 1)), rng.standard_normal(9))
+    rows = SearchRows(rng.standard_normal((9, 1)), rng.standard_normal(9))
     race = regression.Regression(None, rows, rows, *[None] * 5, 0, lambda line: None)
     chosen = race._exact_by_bound("exact", (None, rows), 1.0)
     assert chosen.linear == linear
@@ -67,7 +67,7 @@ def test_the_bound_decides_unless_the_smooth_function_is_a_line(
 @pytest.mark.parametrize("N, linear", [(30, True), (31, False)])
 def test_a_sparse_process_of_few_rows_has_a_linear_part(rng, tune, N, linear):
     tune(exact_rows=30)
-    rows = Rows(rng.standard_normal((N, 2)), rng.standard_normal(N))
+    rows = SearchRows(rng.standard_normal((N, 2)), rng.standard_normal(N))
     plain = Plain("", None, rows, rng)
     assert isinstance(plain.model.covariance, fs.covariances.Sum) == linear
     assert plain.lengthscales().shape == (2,)
@@ -78,7 +78,7 @@ def test_a_sparse_process_of_few_rows_has_a_linear_part(rng, tune, N, linear):
 
 @pytest.mark.parametrize("kind", [Exact, Plain])
 def test_a_part_that_vanished_is_not_zero_in_float32(rng, kind):
-    rows = Rows(rng.standard_normal((9, 2)), rng.standard_normal(9))
+    rows = SearchRows(rng.standard_normal((9, 2)), rng.standard_normal(9))
     candidate = kind("", None, rows, *([rng] if kind is Plain else []))
     tiny, smooth = np.finfo(np.float64).tiny, smooth_on(rows.X)
     covariance = fs.covariances.Sum([fs.Linear(tiny), smooth])
@@ -92,14 +92,14 @@ def test_a_part_that_vanished_is_not_zero_in_float32(rng, kind):
 def test_a_sum_is_scaled_by_its_parts(rng):
     X = rng.standard_normal((6, 2))
     covariance = plain_processes.plain_on(X)
-    scaled = collapsed_posterior.scaled(covariance, 3.0)
+    scaled = collapsed_posterior.rescale(covariance, 3.0)
     np.testing.assert_allclose(scaled.matrix(X), 3 * covariance.matrix(X), rtol=1e-12)
 
 
 def of_line(rng, M):
     """Hyperparameters close to the limit of a line, and rows of one."""
     X = np.sort(rng.uniform(-1.7, 1.7, (60, 1)), axis=0)
-    rows = Rows(X, X[:, 0] + 0.01 * rng.standard_normal(60))
+    rows = SearchRows(X, X[:, 0] + 0.01 * rng.standard_normal(60))
     hyper = Hyper(fs.Matern32(6e4, np.array([800.0])), 2e-4, X if M is None else X[:: 60 // M])
     return hyper, rows
 
@@ -110,7 +110,7 @@ def test_jitter_of_a_look_is_not_taken_for_noise(rng, M):
     collapsed = collapsed_posterior.posterior_of(hyper, rows, 20)
 
     def bound(s, n):
-        sgpr = fs.SGPR(collapsed_posterior.scaled(hyper.covariance, s), collapsed.Z, n)
+        sgpr = fs.SGPR(collapsed_posterior.rescale(hyper.covariance, s), collapsed.Z, n)
         return fs.collapsed_bound(sgpr, rows.X, rows.y)
 
     assert bound(collapsed.s, collapsed.noise) >= bound(1.0, hyper.noise) - 1e-3
@@ -129,6 +129,6 @@ def test_jitter_of_a_look_is_small_beside_variance_and_noise(
     monkeypatch.setattr(collapsed_posterior, "sums", lambda *given: used.append(given[-1]))
     X = rng.standard_normal((9, 1))
     collapsed_posterior.sums_of(
-        Hyper(fs.RBF(variance, np.ones(1)), noise, None), Rows(X, X[:, 0]), 4
+        Hyper(fs.RBF(variance, np.ones(1)), noise, None), SearchRows(X, X[:, 0]), 4
     )
     np.testing.assert_allclose(used, [jitter])

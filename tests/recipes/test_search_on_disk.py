@@ -42,12 +42,15 @@ def table(rng, N=600):
 
 def test_mapped_inputs_are_indexed_like_the_array(rng, tmp_path):
     X, _ = table(rng)
-    scale, on_disk = Scale.of(X, X[:, 0], True).ranked(X), MappedInputs(mapped(tmp_path, X))
+    scale, on_disk = (
+        Scale.fit(X, X[:, 0], True).add_column_maps(X),
+        MappedInputs(mapped(tmp_path, X)),
+    )
     mask, numbers = rng.random(600) < 0.5, rng.permutation(150)
     for ours, theirs in (
         (on_disk, X),
         (on_disk[mask], X[mask]),
-        (on_disk[mask][np.arange(len(X[mask])) > 9].scaled(scale), scale.X(X)[mask][10:]),
+        (on_disk[mask][np.arange(len(X[mask])) > 9].scale(scale), scale.X(X)[mask][10:]),
     ):
         assert isinstance(ours, MappedInputs) and ours.shape == theirs.shape
         np.testing.assert_array_equal(np.asarray(ours), theirs)
@@ -64,7 +67,7 @@ def test_scale_of_chunks_is_that_of_the_array(rng, tmp_path, monkeypatch, kind, 
     X[:, 1] += 1e6
     weights = rng.uniform(0.5, 2, 600) if weighted else None
     real = kind is Scale
-    expected = kind.of(X, y, real, weights=weights)
+    expected = kind.fit(X, y, real, weights=weights)
     found = rows_module.scale_of(kind, MappedInputs(mapped(tmp_path, X)), y, real, weights)
     for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)

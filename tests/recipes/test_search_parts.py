@@ -11,8 +11,8 @@ from fastsvgp.recipes.model_search import (
     held_out_density,
     rows as rows_of,
 )
-from fastsvgp.recipes.model_search.plan import RATE, Plan, counts_of
-from fastsvgp.recipes.model_search.rows import Rows
+from fastsvgp.recipes.model_search.plan import RATE, SearchPlan, counts_of
+from fastsvgp.recipes.model_search.rows import SearchRows
 
 JITTER = 1e-6
 
@@ -20,7 +20,7 @@ JITTER = 1e-6
 @pytest.fixture(params=["inputs", "features"])
 def problem(request, rng):
     X = rng.standard_normal((70, 2))
-    rows = Rows(X, np.sin(X[:, 0]) + 0.1 * rng.standard_normal(70))
+    rows = SearchRows(X, np.sin(X[:, 0]) + 0.1 * rng.standard_normal(70))
     if request.param == "inputs":
         covariance, Z = fs.Matern32(1.3, np.array([0.9, 1.4])), X[:12].copy()
     else:
@@ -41,7 +41,7 @@ def at(problem, s, n, weights=None, chunk=None):
 def test_the_posterior_is_that_of_sgpr(problem, rng, s, n):
     covariance, Z, rows = problem
     _, collapsed = at(problem, s, n)
-    sgpr = fs.SGPR(collapsed_posterior.scaled(covariance, s), Z, n)
+    sgpr = fs.SGPR(collapsed_posterior.rescale(covariance, s), Z, n)
     svgp = fs.optimal_svgp(sgpr, rows.X, rows.y, jitter=s * JITTER)
     X = rng.standard_normal((9, 2))
     for ours, theirs in zip(
@@ -53,16 +53,16 @@ def test_the_posterior_is_that_of_sgpr(problem, rng, s, n):
 def test_tuned_variance_and_noise_maximise_the_collapsed_bound(problem):
     covariance, Z, rows = problem
     found, _ = at(problem, 1.0, 0.1)
-    s, n = collapsed_posterior.tuned(found, 0.1)
+    s, n = collapsed_posterior.maximise_bound(found, 0.1)
 
     def bound(log_s, log_n):
-        sgpr = fs.SGPR(collapsed_posterior.scaled(covariance, np.exp(log_s)), Z, np.exp(log_n))
+        sgpr = fs.SGPR(collapsed_posterior.rescale(covariance, np.exp(log_s)), Z, np.exp(log_n))
         return fs.collapsed_bound(sgpr, rows.X, rows.y, jitter=np.exp(log_s) * JITTER)
 
     here = np.log([s, n])
     for step in ([1e-3, 0.0], [-1e-3, 0.0], [0.0, 1e-3], [0.0, -1e-3]):
         assert bound(*(here + step)) < bound(*here)
-    fixed = collapsed_posterior.tuned(found, 0.3, fixed_noise=True)
+    fixed = collapsed_posterior.maximise_bound(found, 0.3, fixed_noise=True)
     assert fixed[1] == pytest.approx(0.3, rel=1e-12)
     best = np.log(fixed[0])
     assert bound(best, np.log(0.3)) > max(
@@ -77,7 +77,7 @@ def test_slopes_of_the_bound_match_differences(problem, monkeypatch):
         "scipy.optimize.minimize",
         lambda loss, start, **_: seen.update(loss=loss) or minimize(lambda x: x @ x, start),
     )
-    collapsed_posterior.tuned(found, 0.1)
+    collapsed_posterior.maximise_bound(found, 0.1)
     for point in np.array([[0.0, -2.0], [1.2, -4.0], [-2.0, 0.5]]):
         _, slopes = seen["loss"](point)
         for i, step in enumerate(1e-5 * np.eye(2)):
@@ -107,7 +107,7 @@ def test_factors_are_put_into_the_model(problem, rng, a):
     s, n, c = 1.7, 0.02, 3.0
     found = collapsed_posterior.sums(covariance, Z, rows.X, rows.y, None, JITTER / a / s)
     collapsed = collapsed_posterior.Collapsed(covariance, Z, found, s, n)
-    svgp, factors = collapsed_posterior.handed_over(collapsed, Z, (a, c), rows)
+    svgp, factors = collapsed_posterior.make_svgp(collapsed, Z, (a, c), rows)
     assert factors == (a, c) and svgp.likelihood.variance == pytest.approx(c * n)
     X = rng.standard_normal((20, 2))
     mean, var = fs.predict_f(svgp, X)
@@ -118,12 +118,12 @@ def test_factors_are_put_into_the_model(problem, rng, a):
 
 def test_factor_is_one_if_the_smaller_jitter_is_too_small():
     X = np.linspace(0, 1, 40)[:, None]
-    rows = Rows(X, np.sin(X[:, 0]))
+    rows = SearchRows(X, np.sin(X[:, 0]))
     covariance = fs.RBF(1e6, np.full(1, 3.0))
     Z = X.copy()
     found = collapsed_posterior.sums(covariance, Z, rows.X, rows.y, None, 1.0)
     collapsed = collapsed_posterior.Collapsed(covariance, Z, found, 1e-5, 0.1)
-    svgp, (a, c) = collapsed_posterior.handed_over(collapsed, Z, (1e9, 2.0), rows)
+    svgp, (a, c) = collapsed_posterior.make_svgp(collapsed, Z, (1e9, 2.0), rows)
     assert (a, c) == (1.0, 2.0)
     assert np.isfinite(fs.predict_f(svgp, X)[1]).all()
 
@@ -151,11 +151,11 @@ def test_student_t_noise_is_taken_where_tails_are_heavy(rng, df):
     X = rng.uniform(-3, 3, (N, 1))
     f = np.sin(2 * X[:, 0])
     y = f + 0.1 * (rng.standard_normal(N) if df == np.inf else rng.standard_t(df, N))
-    rows, held = Rows(X[:600], y[:600]), Rows(X[600:], y[600:])
+    rows, held = SearchRows(X[:600], y[:600]), SearchRows(X[600:], y[600:])
     covariance, Z = fs.RBF(1.0, np.ones(1)), np.linspace(-3, 3, 15)[:, None]
     found = collapsed_posterior.sums(covariance, Z, rows.X, rows.y, None, JITTER)
     collapsed = collapsed_posterior.Collapsed(
-        covariance, Z, found, *collapsed_posterior.tuned(found, 0.1)
+        covariance, Z, found, *collapsed_posterior.maximise_bound(found, 0.1)
     )
     mean, var_f = collapsed.predict(held.X)
     noise = held_out_density.student_noise(held.y - mean, var_f, None)
@@ -163,13 +163,13 @@ def test_student_t_noise_is_taken_where_tails_are_heavy(rng, df):
         assert noise is None
         return
     assert noise.df < 2 * df + 1 and 0.05 < noise.scale < 0.2
-    gaussian, _ = collapsed_posterior.handed_over(collapsed, Z, (1.0, 1.0), rows)
-    steps = held_out_density.steps_of(gaussian, noise, rows, Plan(60.0))
+    gaussian, _ = collapsed_posterior.make_svgp(collapsed, Z, (1.0, 1.0), rows)
+    steps = held_out_density.steps_of(gaussian, noise, rows, SearchPlan(60.0))
     assert steps >= held_out_density.FEWEST
-    heavy = held_out_density.with_tails(gaussian, noise, rows, steps, Plan(60.0))
+    heavy = held_out_density.train_with_tails(gaussian, noise, rows, steps, SearchPlan(60.0))
     by_density, _ = held_out_density.gains(heavy, gaussian, held.X, held.y, None)
     assert by_density > 1
-    assert held_out_density.steps_of(gaussian, noise, rows, Plan(1e-9)) is None
+    assert held_out_density.steps_of(gaussian, noise, rows, SearchPlan(1e-9)) is None
 
 
 def test_fitted_student_t_recovers_df_and_scale(rng):
@@ -199,8 +199,8 @@ def test_equal_rows_stay_on_one_side(rng):
     X = np.repeat(rng.standard_normal((60, 3)), 5, axis=0)
     X[::7, 0] = 0.0
     X[1::7, 0] = -0.0
-    rows = Rows(X, rng.standard_normal(300), np.arange(300.0))
-    train, held = rows_of.held_out(rows, 40, rng)
+    rows = SearchRows(X, rng.standard_normal(300), np.arange(300.0))
+    train, held = rows_of.hold_out(rows, 40, rng)
     assert len(train) + len(held) == 300 and 40 <= len(held) <= 50
     assert not {tuple(row + 0.0) for row in train.X} & {tuple(row + 0.0) for row in held.X}
     assert rows_of.distinct_count(rows) == len(np.unique(X, axis=0))
@@ -208,19 +208,19 @@ def test_equal_rows_stay_on_one_side(rng):
 
 
 def test_a_plan_gives_its_counts_back():
-    plan = Plan(1.0)
+    plan = SearchPlan(1.0)
     assert plan.count("steps", lambda: 12.9) == 12
-    again = Plan(1.0, given=counts_of(plan.to_json()))
+    again = SearchPlan(1.0, given=counts_of(plan.to_json()))
     assert again.count("steps", lambda: pytest.fail("the clock was read")) == 12
     assert again.count("more", lambda: 3) == 3
     with pytest.raises(ValueError, match="count 0 is of 'steps', and here 'rows'"):
-        Plan(1.0, given=counts_of(plan.to_json())).count("rows", lambda: 1)
+        SearchPlan(1.0, given=counts_of(plan.to_json())).count("rows", lambda: 1)
     for bad in ({}, "{", {"counts": [["a"]]}, 3, {"counts": [["a", -1]]}):
         with pytest.raises(ValueError, match="`plan`"):
             counts_of(bad)
 
 
 def test_plan_by_work_counts_operations():
-    plan = Plan(1.0, by_work=True)
+    plan = SearchPlan(1.0, by_work=True)
     plan.did(RATE, calls=0)
     assert plan.spent == 1.0 and plan.left == 0.0

@@ -11,9 +11,15 @@ from fastsvgp.recipes.model_search import plan as plan_module, search_models
 from fastsvgp.recipes.model_search.candidates import WIDE, ByMinibatches, Deep
 from fastsvgp.recipes.model_search.classes_and_counts import ClassesAndCounts, LinearModel
 from fastsvgp.recipes.model_search.plain_processes import Exact, Plain, Relevant, Scarce
-from fastsvgp.recipes.model_search.plan import Plan, PlanMismatch, SavedSearch, restore, stage_of
+from fastsvgp.recipes.model_search.plan import (
+    PlanMismatch,
+    SavedSearch,
+    SearchPlan,
+    restore,
+    stage_of,
+)
 from fastsvgp.recipes.model_search.regression import Regression
-from fastsvgp.recipes.model_search.rows import Rows
+from fastsvgp.recipes.model_search.rows import SearchRows
 
 SETTINGS = {"seconds": 1.0, "by_work": True, "rng": 1}
 
@@ -89,7 +95,7 @@ def _deep(rows, rng):
 
 
 def _linear(rows, rng):
-    labels = Rows(rows.X, (rows.y > 0).astype(int))
+    labels = SearchRows(rows.X, (rows.y > 0).astype(int))
     return LinearModel("linear", None, labels, rng, fs.likelihoods.BernoulliLogit())
 
 
@@ -108,18 +114,18 @@ def test_a_candidate_goes_on_from_its_saved_state(rng, monkeypatch, tmp_path, tu
     """More rows than a minibatch has: so the order of rows and the random state matter."""
     tune(relevance_rows=60, relevance_iterations=2)
     monkeypatch.setattr(Plain, "M", 20)
-    rows = Rows(*table(rng, 700))
-    one, plan = make(rows, np.random.default_rng(3)), Plan(4.0, by_work=True)
+    rows = SearchRows(*table(rng, 700))
+    one, plan = make(rows, np.random.default_rng(3)), SearchPlan(4.0, by_work=True)
     one.take(plan, 0.03, (0.0, 0.5))
     fs.save(tmp_path / "stage.npz", stage_of(one, None, "", plan, 0.0))
     other = make(rows, np.random.default_rng(3))
-    again = Plan(4.0, by_work=True, given=plan.counts)
+    again = SearchPlan(4.0, by_work=True, given=plan.counts)
     restore(fs.load(tmp_path / "stage.npz"), other, again)
     assert one.steps == other.steps and getattr(one, "part", 0) == getattr(other, "part", 0)
     for candidate, clock in ((one, plan), (other, again)):
         candidate.take(clock, 0.03, (0.5, 1.0))
     assert (again.counts, again.spent, other.steps) == (plan.counts, plan.spent, one.steps)
-    models = [candidate.saved()[0] for candidate in (one, other)]
+    models = [candidate.get_state()[0] for candidate in (one, other)]
     for (path, _, first), (_, _, second) in zip(*map(fs.records.leaves, models), strict=True):
         np.testing.assert_array_equal(first, second, err_msg=path)
 

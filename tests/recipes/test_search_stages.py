@@ -7,11 +7,11 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.recipes.model_search.candidates import WIDE, Deep, Hyper
-from fastsvgp.recipes.model_search.collapsed_posterior import LARGE, judged
-from fastsvgp.recipes.model_search.plan import Plan
+from fastsvgp.recipes.model_search.collapsed_posterior import LARGE, score_posterior
+from fastsvgp.recipes.model_search.plan import SearchPlan
 from fastsvgp.recipes.model_search.race import Look
 from fastsvgp.recipes.model_search.regression import RELEVANT, Regression
-from fastsvgp.recipes.model_search.rows import Rows
+from fastsvgp.recipes.model_search.rows import SearchRows
 from fastsvgp.recipes.scaling import Scale
 
 
@@ -19,10 +19,10 @@ def new_stages(rng, N=300, seconds=4.0, tell=lambda line: None):
     """Make a search for a smooth function of two inputs; nothing has run yet."""
     X = rng.uniform(-2, 2, (N + 200, 2))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(len(X))
-    raw = Scale.of(X, y, True)
-    parts = [Rows(X[at], raw.y(y)[at]) for at in np.split(np.arange(len(X)), [N, N + 100])]
-    plan = Plan(seconds, by_work=True)
-    return Regression(None, parts[0], *parts, raw, raw.ranked(X), plan, 0, tell)
+    raw = Scale.fit(X, y, True)
+    parts = [SearchRows(X[at], raw.y(y)[at]) for at in np.split(np.arange(len(X)), [N, N + 100])]
+    plan = SearchPlan(seconds, by_work=True)
+    return Regression(None, parts[0], *parts, raw, raw.add_column_maps(X), plan, 0, tell)
 
 
 def look(one, lengthscale, noise, name, score=0.0):
@@ -153,8 +153,8 @@ def test_overfitted_network_gets_more_noise(rng):
     """The bound is largest at almost no noise, but held-out rows require more."""
     X = rng.standard_normal((200, 2))
     y = rng.standard_normal(200)
-    scale = Scale.of(X, y, True)
+    scale = Scale.fit(X, y, True)
     hyper = Hyper(fs.RBF(1.0, np.full(2, 0.05)), 1e-6, X.copy())
-    held = Rows(X[:60] + 0.01, rng.standard_normal(60))
-    found = judged(hyper, scale, Rows(scale.X(X), y), held, 200)
+    held = SearchRows(X[:60] + 0.01, rng.standard_normal(60))
+    found = score_posterior(hyper, scale, SearchRows(scale.X(X), y), held, 200)
     assert max(found.factors) < LARGE and found.collapsed.noise > 1e-5

@@ -6,15 +6,15 @@ from scipy.stats import poisson
 
 import fastsvgp as fs
 from fastsvgp.recipes.model_search import classes_and_counts, rows as rows_module
-from fastsvgp.recipes.model_search.candidates import at_prior
+from fastsvgp.recipes.model_search.candidates import start_at_prior
 from fastsvgp.recipes.model_search.classes_and_counts import (
     ClassesAndCounts,
-    Plain,
+    PlainSVGP,
     cross_validated_temperature,
     ramp,
 )
-from fastsvgp.recipes.model_search.plan import Plan
-from fastsvgp.recipes.model_search.rows import Rows
+from fastsvgp.recipes.model_search.plan import SearchPlan
+from fastsvgp.recipes.model_search.rows import SearchRows
 from fastsvgp.recipes.scaling import Scale
 from fastsvgp.records import Marginals
 
@@ -99,15 +99,15 @@ def test_tempered_model_has_the_marginals_of_its_temperature(rng, likelihood):
         (fs.Linear(0.5), fs.RBF(2.0, np.ones(2)) * fs.Matern32(1.5, 1.0))
     )
     Z = np.stack(np.meshgrid(*[[-1.5, 0.0, 1.5]] * 2), axis=-1).reshape(9, 2)  # the jitter is small
-    model = at_prior(covariance, Z, likelihood)
+    model = start_at_prior(covariance, Z, likelihood)
     q = fs.replace(model.posterior, mean=rng.standard_normal(model.posterior.mean.shape))
     constant = fs.means.ConstantMean(rng.standard_normal(q.mean.shape[:-1]))
     model = fs.replace(model, posterior=q, mean=constant)
     for T in (0.3, 4.0):
-        expected = classes_and_counts.at_temperature(
+        expected = classes_and_counts.temper_marginals(
             classes_and_counts.latent(model, X), classes_and_counts.constant_of(model), T
         )
-        found = classes_and_counts.latent(classes_and_counts.tempered(model, T), X)
+        found = classes_and_counts.latent(classes_and_counts.temper(model, T), X)
         np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found.var, expected.var, rtol=1e-4, atol=1e-5)
 
@@ -115,7 +115,7 @@ def test_tempered_model_has_the_marginals_of_its_temperature(rng, likelihood):
 def test_temperature_finds_functions_that_are_too_small(rng):
     f = 4 * rng.standard_normal(4000)
     y = (rng.uniform(size=4000) < 1 / (1 + np.exp(-f))).astype(int)
-    model = at_prior(
+    model = start_at_prior(
         fs.RBF(1.0, 1.0),
         np.zeros((1, 1)),
         fs.likelihoods.BernoulliLogit(),
@@ -129,9 +129,9 @@ def test_temperature_finds_functions_that_are_too_small(rng):
 
 def test_held_out_labels_of_pure_noise_promise_nothing(rng):
     X, y = rng.standard_normal((1500, 3)), rng.integers(0, 2, 1500)
-    raw = Scale.of(X, y.astype(float), False)
-    parts = [Rows(X[at], y[at]) for at in np.split(np.arange(1500), [280, 890])]
-    plan = Plan(2.0, by_work=True)
+    raw = Scale.fit(X, y.astype(float), False)
+    parts = [SearchRows(X[at], y[at]) for at in np.split(np.arange(1500), [280, 890])]
+    plan = SearchPlan(2.0, by_work=True)
     given = None, *parts, raw, raw, plan, 0, lambda line: None
     race = ClassesAndCounts(fs.likelihoods.BernoulliLogit(), *given)
     race.run()
@@ -143,10 +143,10 @@ def test_cross_validation_keeps_equal_rows_together(rng):
     # training folds, the temperature would be too high
     X = np.repeat(rng.standard_normal((40, 1)), 3, axis=0)
     y = np.repeat(rng.integers(0, 2, 40), 3)
-    rows = Rows(X, y)
-    plain = Plain("plain", None, rows, rng, fs.likelihoods.BernoulliLogit())
-    plain.take_at_once(Plan(1.0, by_work=True), 0.5, 60)
-    ample, spent = Plan(9.0, by_work=True), Plan(0.0, by_work=True)
+    rows = SearchRows(X, y)
+    plain = PlainSVGP("plain", None, rows, rng, fs.likelihoods.BernoulliLogit())
+    plain.take_at_once(SearchPlan(1.0, by_work=True), 0.5, 60)
+    ample, spent = SearchPlan(9.0, by_work=True), SearchPlan(0.0, by_work=True)
     groups = rows_module.groups_of(X, np.random.default_rng(0))
     assert cross_validated_temperature(plain.model, rows, groups, ample, 1e-3) < 1
     assert cross_validated_temperature(plain.model, rows, groups, spent, 1e-3) == 1.0  # no time
@@ -193,7 +193,9 @@ def test_brief_search_trains_on_all_rows(rng, monkeypatch, tune):
     X, y = classes(rng, 240, 2)
     seen = []
     monkeypatch.setattr(
-        ClassesAndCounts, "_at_once", lambda self: seen.append((len(self.rows), self.held))
+        ClassesAndCounts,
+        "_run_without_race",
+        lambda self: seen.append((len(self.rows), self.held_out)),
     )
     with pytest.raises(AttributeError):  # nothing was trained
         fs.search(X, y, 1.0, likelihood="classes", **WORK)
@@ -208,7 +210,7 @@ def test_plan_of_a_longer_search_is_refused(rng, monkeypatch):
 
 
 def test_ctrl_c_whose_exception_was_lost_ends_a_search():
-    plan = Plan(1.0, by_work=True)
+    plan = SearchPlan(1.0, by_work=True)
     plan.did(1e9)
     plan.signals = [2]
     with pytest.raises(KeyboardInterrupt):
@@ -218,7 +220,7 @@ def test_ctrl_c_whose_exception_was_lost_ends_a_search():
 def test_an_input_that_most_rows_share_stays_in_the_training(rng):
     X = np.r_[np.zeros((480, 1)), rng.standard_normal((200, 1))]
     for seed in range(5):
-        train, held = rows_module.held_out(
-            Rows(X, np.zeros(680)), 50, np.random.default_rng(seed)
+        train, held = rows_module.hold_out(
+            SearchRows(X, np.zeros(680)), 50, np.random.default_rng(seed)
         )  # fmt: skip
         assert len(held) == 50 and (train.X == 0).sum() == 480

@@ -29,9 +29,9 @@ def test_bound_of_pure_noise_is_recognised(rng, shape):
         alone = fs.replace(model, covariance=fs.RBF(1e-12, np.ones(2)), noise_variance=variance)
         options = {} if w is None else {"weights": w}
         value = fs.collapsed_bound(alone, X, Y, **options)
-        assert second_try.found_nothing(model, value, X, Y, w)
-        assert not second_try.found_nothing(model, value + 2 * second_try.NATS, X, Y, w)
-    assert not second_try.found_nothing(model, 0.0, X, np.zeros(200), None)
+        assert second_try.explains_nothing(model, value, X, Y, w)
+        assert not second_try.explains_nothing(model, value + 2 * second_try.NATS, X, Y, w)
+    assert not second_try.explains_nothing(model, 0.0, X, np.zeros(200), None)
 
 
 def test_few_rows_become_the_inducing_inputs(rng, caplog):
@@ -42,7 +42,7 @@ def test_few_rows_become_the_inducing_inputs(rng, caplog):
             fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:1] + 40, 0.5), X, Y, fixed="inducing"
         )
     assert "once more with all 120 distinct rows" in caplog.text
-    assert len(model.inducing) == 120 and not second_try.found_nothing(
+    assert len(model.inducing) == 120 and not second_try.explains_nothing(
         model, info.values[-1], X, Y, None
     )
 
@@ -51,7 +51,7 @@ def test_of_more_rows_minibatches_come_first(rng, caplog, monkeypatch, tune):
     X, Y = problem(rng)
     tune(retry_rows=50)
     start = fs.SGPR(fs.RBF(1.0, np.full(2, 30.0)), X[:15].copy(), 0.5)
-    monkeypatch.setattr(routine, "found_nothing", lambda *_: True)
+    monkeypatch.setattr(routine, "explains_nothing", lambda *_: True)
     calls = []
     fit = second_try.fit
     monkeypatch.setattr(
@@ -73,7 +73,7 @@ def test_training_that_found_something_is_not_repeated(rng, monkeypatch):
 
 def test_a_worse_second_training_is_dropped(rng, monkeypatch):
     X, Y = problem(rng)
-    monkeypatch.setattr(routine, "found_nothing", lambda *_: True)
+    monkeypatch.setattr(routine, "explains_nothing", lambda *_: True)
     start = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:20].copy(), 0.5)
     monkeypatch.setattr(
         second_try, "fit", lambda model, *_, **__: (model, fs.fit(model, X, Y, steps=1)[1])

@@ -7,7 +7,7 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.recipes import routine, second_try
-from fastsvgp.recipes.second_try import DIVISORS, bound_of_noise, by_bound
+from fastsvgp.recipes.second_try import DIVISORS, bound_of_noise, choose_by_bound
 
 
 def sine(rng, cycles, N=60):
@@ -28,7 +28,7 @@ def lengthscale(sgpr):
 def test_a_start_above_noise_is_kept(rng):
     X, y = sine(rng, 1)
     start = start_at(X)
-    assert by_bound(start, X, y) == (start, 1)
+    assert choose_by_bound(start, X, y) == (start, 1)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -36,7 +36,7 @@ def test_of_many_cycles_the_highest_bound_decides(rng, weighted):
     X, y = sine(rng, 8)
     weights = rng.uniform(0.5, 2, len(X)) if weighted else None
     start = start_at(X)
-    found, tried = by_bound(start, X, y, weights)
+    found, tried = choose_by_bound(start, X, y, weights)
     bounds = [
         fs.collapsed_bound(start_at(X, 1.3 / divisor), X, y, weights=weights)
         for divisor in DIVISORS
@@ -49,12 +49,12 @@ def test_noise_and_fixed_lengthscales_keep_the_start(rng):
     X, y = sine(rng, 8)
     start = start_at(X)
     fixed = ("covariance.parts.1.lengthscales",)
-    assert by_bound(start, X, y, fixed=fixed)[0] is start
-    assert by_bound(start, X, np.zeros(len(X)))[0] is start  # equal targets have no noise
+    assert choose_by_bound(start, X, y, fixed=fixed)[0] is start
+    assert choose_by_bound(start, X, np.zeros(len(X)))[0] is start  # equal targets have no noise
     white = rng.standard_normal(len(X))
     shorter = [fs.collapsed_bound(start_at(X, 1.3 / d), X, white) for d in DIVISORS]
     kept = max(shorter) <= bound_of_noise(start, X, white)
-    assert (by_bound(start, X, white)[0] is start) == kept
+    assert (choose_by_bound(start, X, white)[0] is start) == kept
 
 
 def test_a_bound_that_does_not_factorise_is_not_chosen(rng, monkeypatch):
@@ -64,7 +64,7 @@ def test_a_bound_that_does_not_factorise_is_not_chosen(rng, monkeypatch):
     X, y = sine(rng, 8)
     start = start_at(X)
     monkeypatch.setattr(second_try, "collapsed_bound", fails)
-    assert by_bound(start, X, y)[0] is start
+    assert choose_by_bound(start, X, y)[0] is start
 
 
 def test_a_training_at_all_rows_is_repeated_from_shorter_lengthscales(rng, caplog):

@@ -22,7 +22,7 @@ def test_a_start_trains_and_predicts_in_the_units_of_the_data(rng):
         start = fs.recipes.regression(X, y, inducing=50, solver=solver, rng=0)
         Xs, ys = start.scale.X(X), start.scale.y(y)
         model, _ = fs.fit(start.model, Xs, ys, **start.fit)
-        model, jitter = fs.recipes.finished(model, Xs, ys)
+        model, jitter = fs.recipes.finish(model, Xs, ys)
         mean, var = start.scale.back(*fs.predict_y(model, Xs, jitter=jitter))
         assert np.sqrt(np.mean((mean - y) ** 2)) < 0.2 * y.std()
         assert 0 < np.sqrt(var.max()) < y.std()
@@ -217,9 +217,9 @@ def test_equal_targets_say_nothing_about_their_noise(rng, caplog, N, level, norm
 def test_a_jitter_of_zero_is_kept_where_it_can_be(rng):
     X, y = data(rng)
     model = fs.recipes.regression(X, y, 8).model
-    assert fs.recipes.finished(model, X, y, 0.0)[1] == 0
+    assert fs.recipes.finish(model, X, y, 0.0)[1] == 0
     twice = fs.replace(model, inducing=np.repeat(model.inducing[:4], 2, axis=0))
-    assert fs.recipes.finished(twice, X, y, 0.0)[1] == pytest.approx(1e-5)
+    assert fs.recipes.finish(twice, X, y, 0.0)[1] == pytest.approx(1e-5)
 
 
 def test_data_on_a_device_are_refused(rng):

@@ -14,7 +14,7 @@ from support.record_files import model
 import fastsvgp as fs
 from fastsvgp import records
 from fastsvgp.kernels.cpu.common import ahead
-from fastsvgp.records import built, flat, replaced
+from fastsvgp.records import build, flat, replace_leaves
 from fastsvgp.records.decorator import KEPT
 
 PACKAGE = str(pathlib.Path(fs.__file__).parent)
@@ -197,8 +197,8 @@ def test_a_changed_record_has_leaves_of_its_own():
     for changed in (
         fs.replace(here, mean=fs.means.ConstantMean(3.0)),
         fs.records.replace_at(here, "mean.value", 3.0),
-        replaced(here, {"mean.value": 3.0}),
-        built(here, [*flat(here)[2][:-1], 3.0]),
+        replace_leaves(here, {"mean.value": 3.0}),
+        build(here, [*flat(here)[2][:-1], 3.0]),
         copy.replace(here, mean=fs.means.ConstantMean(3.0)) if hasattr(copy, "replace") else moved,
     ):
         paths, kinds, values = flat(changed)

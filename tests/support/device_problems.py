@@ -207,7 +207,7 @@ FUNCTIONS = {
 
 def check_positive(rng, gpu, name):
     """Positive entries in place, against the functions of the transform."""
-    transform = transforms.named(name)
+    transform = transforms.look_up(name)
     u = np.array([0, 1e-9, -1e-9, 3, -3, 35, -40, 600, -700, 745, -750, 1e300, -1e300, np.nan])
     u = np.concatenate([u, rng.standard_normal(300)])
     entries, limits = rng.permutation(u.size)[:-3], np.full((2, u.size - 3), 0.0)

@@ -4,7 +4,7 @@ import numpy as np
 
 from ... import DataFileError
 from ...records.persistence import DAMAGED
-from ..errors import shown
+from ..errors import join
 
 
 def read_npy(source, images):
@@ -17,7 +17,7 @@ def read_npy(source, images):
         raise DataFileError(
             f"{path}: {error}; an npy file of data must be a plain array of numbers"
         ) from error
-    return _from_array(path, array, "the array", images)
+    return _check_array(path, array, "the array", images)
 
 
 def read_npz(source, images):
@@ -38,10 +38,10 @@ def read_npz(source, images):
         raise DataFileError(f"{path} is a fastsvgp model, not a table of data")
     if X is None:
         raise DataFileError(
-            f"{path} holds {shown(names) or 'nothing'}; an npz file of data needs X (rows, columns)"
+            f"{path} holds {join(names) or 'nothing'}; an npz file of data needs X (rows, columns)"
             " and y"
         )
-    numbers, shape = _from_array(path, X, "X", images)
+    numbers, shape = _check_array(path, X, "X", images)
     if y is not None:
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if y.shape != (len(numbers),):
@@ -54,7 +54,7 @@ def read_npz(source, images):
     return numbers, shape, y
 
 
-def _from_array(path, array, name, images):
+def _check_array(path, array, name, images):
     array, of_images = array[:, None] if array.ndim == 1 else array, array.ndim in (3, 4)
     right = array.ndim == 2 or images and of_images
     if not right or array.dtype.kind not in "fiub" or 0 in array.shape:

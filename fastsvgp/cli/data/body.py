@@ -6,7 +6,7 @@ import re
 from ... import DataFileError
 from . import forms
 from .cells import is_figure, is_missing, is_word
-from .layout import is_comment, lines_of, ragged
+from .layout import is_comment, lines_of, row_error
 
 log = logging.getLogger("fastsvgp")
 FEW = 3  # rows above a footer, at least
@@ -26,7 +26,7 @@ def read_rows(source, layout, whole):
         row = layout.row(cells)
         what = _no_row(layout, cells, row, whole)
         if odd and row is not None:
-            raise _ragged(source, layout, lines, *odd[0])
+            raise _ragged_error(source, layout, lines, *odd[0])
         if what is None:
             rows.append(row)
             lines.append(line)
@@ -36,7 +36,7 @@ def read_rows(source, layout, whole):
     for line, cells in odd:
         text = is_word(next(filter(None, cells), ""))
         if whole or not text or len(cells) > 1 and of_text:
-            raise _ragged(source, layout, lines, line, cells)
+            raise _ragged_error(source, layout, lines, line, cells)
     if not rows:
         name = f"{source.name} has column names but" if layout.header else f"{source.name} holds"
         raise DataFileError(f"{name} no rows of data")
@@ -79,20 +79,20 @@ def _have_form(above, cell):
     return form is not None and odd is None and form.number(cell) is None
 
 
-def _ragged(source, layout, lines, line, cells):
+def _ragged_error(source, layout, lines, line, cells):
     if layout.header:
         reference = f"the header names {layout.width} columns"
     elif lines:
         reference = f"line {lines[0]} has {layout.width}"
     else:
         reference = f"most lines have {layout.width}"
-    return ragged(source.name, line, cells, reference)
+    return row_error(source.name, line, cells, reference)
 
 
 def note_left_out(path, layout, left_out):
     """Say which lines are no rows, and which cells no columns."""
     parts = [
-        f"{len(found)} line{'s'[: len(found) != 1]} {what} (line {found[0][0]}: {_quoted(found)})"
+        f"{len(found)} line{'s'[: len(found) != 1]} {what} (line {found[0][0]}: {_quote(found)})"
         for what, found in [("above the rows", layout.above), *left_out]
         if found
     ]
@@ -105,6 +105,6 @@ def note_left_out(path, layout, left_out):
         log.warning("%s: left out of the table: %s", path, "; ".join(parts))
 
 
-def _quoted(found):
+def _quote(found):
     text = ", ".join(cell for cell in found[0][1] if cell)
     return repr(text if len(text) < 50 else f"{text[:47]}...") if text else "no text"

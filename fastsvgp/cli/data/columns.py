@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from ...recipes.scaling import LARGEST
-from ..errors import UsageError, shown
+from ..errors import UsageError, join
 from ..settings.names import LEVELS, POLICIES
 from . import dates
 from .forms import NOUNS, Form
@@ -66,7 +66,7 @@ class Column:
     @property
     def median_words(self):
         if self.kind == "date":
-            return dates.shown(self.median)
+            return dates.format_date(self.median)
         return f"{24 * self.median:g} hours" if self.kind == "clock" else f"{self.median:g}"
 
     def inputs_of_numbers(self, values):
@@ -144,15 +144,15 @@ class Encoding:
         texts = [f"{c.name} ({len(c.levels)} levels)" for c in self.columns if c.levels is not None]
         gaps = [c.name for c in self.columns if c.gaps]
         if texts:
-            yield f"text columns, one input per level and one for other text: {shown(texts)}"
+            yield f"text columns, one input per level and one for other text: {join(texts)}"
         for j, column in enumerate(self.columns):
             if column.form is not None and column.into is None:
                 clock = next((other for other in self.columns if other.into == j), None)
-                yield _described(column, clock)
+                yield _describe(column, clock)
         if gaps:
             yield (
                 "missing values filled in (--missing median), with an input that marks them:"
-                f" {shown(gaps)}"
+                f" {join(gaps)}"
             )
 
     def to_json(self):
@@ -169,7 +169,7 @@ class Encoding:
         return cls(columns, values["missing"])
 
 
-def _described(column, clock):
+def _describe(column, clock):
     """Describe a column with a form, and the column of clocks that it is joined with."""
     joined = "" if clock is None else f" with the time in column {clock.name!r} ({clock.form})"
     inputs = [FIRST[column.kind]] if column.kind in FIRST else []
@@ -239,7 +239,7 @@ def learn(raw, rows, missing):
             _check_some(name, present, len(values))
             median = float(np.median(present)) if missing == "median" else None
             form = raw.forms.get(j)
-            cycles = dates.followed(present, form.name) if form is not None else []
+            cycles = dates.find_cycles(present, form.name) if form is not None else []
             columns.append(Column(name, None, median, len(present) < len(values), form, cycles))
     return Encoding(columns, missing)
 

@@ -55,7 +55,7 @@ CLOCK = "(?:(?:,?[t_ ] *|:| at )C(?:Z)?)?"  # behind a date
 
 
 @dataclass(frozen=True)
-class Layout:
+class DateLayout:
     """The layout of a form, and the cycles of the calendar that its dates can follow."""
 
     layout: str
@@ -81,8 +81,8 @@ def _days_in_digits():
 
 
 _DAY, _MONTH = ("year", "week", "day"), ("year",)
-DATES = {name: Layout(layout, _DAY) for name, layout in _days_in_digits()} | {
-    name: Layout(layout, cycles)
+DATES = {name: DateLayout(layout, _DAY) for name, layout in _days_in_digits()} | {
+    name: DateLayout(layout, cycles)
     for name, layout, cycles in (
         ("DD Mon YYYY", f"AO[-/. ]*B[-/., ]*Y{CLOCK}", _DAY),
         ("Mon DD, YYYY", f"AB[-/. ]*O[-/,. ]+Y{CLOCK}", _DAY),
@@ -111,14 +111,14 @@ DATES = {name: Layout(layout, _DAY) for name, layout in _days_in_digits()} | {
         ("YYYY-Www-d", "Y-?wV-?G", _DAY),
     )
 }
-CLOCKS = {"hh:mm": Layout("C", ("day",))}
+CLOCKS = {"hh:mm": DateLayout("C", ("day",))}
 # numbers whose digits are a date: how they are written, and their share of all such numbers
 CODES = {
-    "YYYYMM": (Layout("YN", _MONTH), ".0f", 0.12),
-    "YYYYMMDD": (Layout("YNE", _DAY), ".0f", 0.037),
-    "YYYYDDD": (Layout("YJ", _DAY), ".0f", 0.37),
-    "YYYYMMDDhhmm": (Layout("YNEH", _DAY), ".0f", 0.01),
-    "YYYY.MM": (Layout("Y[.]N", _MONTH), ".2f", 0.12),
+    "YYYYMM": (DateLayout("YN", _MONTH), ".0f", 0.12),
+    "YYYYMMDD": (DateLayout("YNE", _DAY), ".0f", 0.037),
+    "YYYYDDD": (DateLayout("YJ", _DAY), ".0f", 0.37),
+    "YYYYMMDDhhmm": (DateLayout("YNEH", _DAY), ".0f", 0.01),
+    "YYYY.MM": (DateLayout("Y[.]N", _MONTH), ".2f", 0.12),
 }
 _ALL = DATES | CLOCKS | {name: code[0] for name, code in CODES.items()}
 CYCLES = {name: layout.cycles for name, layout in _ALL.items()}
@@ -229,7 +229,7 @@ def parts(days, cycle):
     return [np.sin(turn), np.cos(turn)]
 
 
-def followed(days, form):
+def find_cycles(days, form):
     """Return the cycles that dates can follow: they span more than one, and differ in phase.
 
     Clocks have one if they span half a day.
@@ -247,6 +247,6 @@ def years(days):
     return len(np.unique(np.floor(days).astype("datetime64[D]").astype("datetime64[Y]")))
 
 
-def shown(days):
+def format_date(days):
     """Format days as a date, for messages."""
     return str(datetime.date.fromordinal(EPOCH + int(days // 1)))

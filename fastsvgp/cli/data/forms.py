@@ -72,7 +72,7 @@ class Form:
         if self.kind == "number":
             return quantities.number(cell, self.name, (self.before, self.after))
         if self.kind == "elapsed":
-            return quantities.elapsed(cell, self.name)
+            return quantities.parse_elapsed(cell, self.name)
         if self.kind == "angle":
             return quantities.angle(cell, self.name)
         return dates.days_of(cell, self.name)
@@ -92,10 +92,10 @@ class Form:
         short = self.name in dates.DATES and "S" in dates.DATES[self.name].layout
         last = dates.CENTURY + 99
         before = f"{self.before} " if self.before.isalpha() else self.before
-        said = [f"{before}{self.name} {self.after}".strip()]  # "$1,234.5", "1,234.5 mm"
-        said += [f"two-digit years are {dates.CENTURY} to {last}"] * short
-        said += [f"assumed, because {self.other} fits too"] * bool(self.other)
-        return ", ".join(said)
+        words = [f"{before}{self.name} {self.after}".strip()]  # "$1,234.5", "1,234.5 mm"
+        words += [f"two-digit years are {dates.CENTURY} to {last}"] * short
+        words += [f"assumed, because {self.other} fits too"] * bool(self.other)
+        return ", ".join(words)
 
 
 PLAIN = Form("1,234.5")

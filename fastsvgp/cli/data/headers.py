@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import shown
+from ..errors import join
 from .cells import is_figure, is_missing, is_name, is_number, is_word
 
 log = logging.getLogger("fastsvgp")
@@ -123,5 +123,5 @@ def is_header(path, first, following):
             if rule.names
             else "data; give --header yes if it is column names"
         )
-        log.warning("%s: the first line (%s) is read as %s", path, shown(first), decision)
+        log.warning("%s: the first line (%s) is read as %s", path, join(first), decision)
     return rule.names

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ... import DataFileError
-from ..errors import UsageError, shown
+from ..errors import UsageError, join
 from . import forms
 from .cells import Codes, is_figure, is_missing, is_name, is_number, is_word
 from .headers import is_header, years
@@ -41,13 +41,13 @@ class Layout:
 
     def row(self, cells):
         """Return the cells of the columns; None if the number of cells is not that of a row."""
-        found = fitted(cells, self.width)
+        found = fit_width(cells, self.width)
         if found is not None and len(self.columns) < self.width:
             found = [found[j] for j in self.columns]
         return found and self.codes.blank(found)
 
 
-def fitted(cells, width):
+def fit_width(cells, width):
     """Return cells without surplus empty ones at the end; None if there are not ``width``."""
     if len(cells) == width:
         return cells
@@ -78,7 +78,7 @@ def delimiter_of(delimiter, head):
     if delimiter != "auto":
         if len(delimiter) != 1 or delimiter in "\r\n":
             raise UsageError(
-                f"--delimiter: expected auto, one character, or {shown(DELIMITERS)}, got"
+                f"--delimiter: expected auto, one character, or {join(DELIMITERS)}, got"
                 f" {delimiter!r}"
             )
         return delimiter
@@ -124,11 +124,11 @@ def split_lines(lines, delimiter):
     start = 1
     for cells in reader:
         if cells and not (len(cells) == 1 and not cells[0].strip()):
-            yield start, [_unquoted(cell.strip()) for cell in cells]
+            yield start, [_unquote(cell.strip()) for cell in cells]
         start = reader.line_num + 1
 
 
-def _unquoted(cell):
+def _unquote(cell):
     """Return a cell without single quotes around it."""
     return cell[1:-1] if len(cell) > 1 and cell[0] == cell[-1] == "'" else cell
 
@@ -157,7 +157,7 @@ def layout_of(path, head, delimiter, header, skip, codes):
         names = _commented_names(head, top.line(first) - 1 - skip, delimiter, top.width)
     columns, above, row_names = list(range(top.width)), top.left_out(first), False
     if names is not None and len(names) < top.width:
-        names, row_names = top.lengthened(names)
+        names, row_names = top.lengthen(names)
         columns = columns[row_names:]
     return Layout(
         *(delimiter, top.line(first) - 1, names, top.width, columns, codes, above, row_names)
@@ -173,10 +173,10 @@ class _Top:
 
     def __init__(self, path, lines, width, codes):
         self.path, self.lines, self.width, self.codes = path, lines, width, codes
-        self.rows = [fitted(cells, width) for _, cells in lines]
+        self.rows = [fit_width(cells, width) for _, cells in lines]
         self.plain = [codes.blank(row) for row in self.rows if row and not is_comment(row)]
         self.later = self.plain[len(self.plain) // 2 :]
-        plain = [j for j in range(width) if self._of_figures(j)]
+        plain = [j for j in range(width) if self._has_figures(j)]
         self.forms = {j: form for j in range(width) if (form := self._form(j)) is not None}
         self.figures = sorted({*plain, *self.forms})
         self.later = [self._seen(row) for row in self.later]
@@ -185,9 +185,9 @@ class _Top:
             if row and is_comment(row) and 0 in self.figures:
                 self.rows[k] = None
         self.used = set()
-        self.padded = self._padded()
+        self.padded = self._count_padded()
 
-    def _of_figures(self, j):
+    def _has_figures(self, j):
         present = [row[j] for row in self.later if not is_missing(row[j])]
         return bool(present) and 2 * sum(map(is_figure, present)) >= len(present)
 
@@ -200,7 +200,7 @@ class _Top:
         numbers = {j: f.number(row[j]) for j, f in self.forms.items() if not is_number(row[j])}
         return [cell if numbers.get(j) is None else repr(numbers[j]) for j, cell in enumerate(row)]
 
-    def _padded(self):
+    def _count_padded(self):
         """Return the number of lines that a spreadsheet has padded, above a line of names."""
         for k, row in enumerate(self.rows):
             if row and row[-1]:
@@ -306,24 +306,24 @@ class _Top:
             return None
         firsts = [row[0] for row in self.plain]
         of_rows = len({*firsts}) == len(firsts) and not any("." in cell for cell in firsts)
-        of_rows = of_rows or self._of_times()
+        of_rows = of_rows or self._begins_with_times()
         ends = not any(any(row[len(names) :]) for row in self.later)
         of_rows = of_rows and 1 < len(names) == self.width - 1
         if len(names) > self.width or not ends and not of_rows:
-            raise ragged(self.path, *self.lines[first], f"line {number} has {len(names)} names")
+            raise row_error(self.path, *self.lines[first], f"line {number} has {len(names)} names")
         return names
 
-    def _of_times(self):
+    def _begins_with_times(self):
         """Whether the first cells are dates or clocks."""
         return 0 in self.forms and self.forms[0].kind in ("date", "clock")
 
-    def lengthened(self, names):
+    def lengthen(self, names):
         """Return too few names, and whether the rows have names; else "" for columns at the end.
 
         Names of rows that are dates or clocks are a column without a name.
         """
         if len(names) == self.width - 1 and any(row[-1] for row in self.later):
-            return (["", *names], False) if self._of_times() else (names, True)
+            return (["", *names], False) if self._begins_with_times() else (names, True)
         return names + [""] * (self.width - len(names)), False
 
     def left_out(self, first):
@@ -339,7 +339,7 @@ class _Top:
             cut = below and any(map(is_figure, cells)) and not is_comment(cells)
             if len(cells) > 1 and (cut or all(map(is_number, cells))):
                 row = self.lines[min(first, len(self.lines) - 1)]
-                raise ragged(self.path, *row, f"line {number} has {len(cells)}")
+                raise row_error(self.path, *row, f"line {number} has {len(cells)}")
             found.append((number, cells))
         return found
 
@@ -352,7 +352,7 @@ def _commented_names(head, line, delimiter, width):
     return cells if len(cells) == width and not any(map(is_number, cells)) else None
 
 
-def ragged(path, line, cells, reference):
+def row_error(path, line, cells, reference):
     """Return the error of a line without the number of cells of a row."""
     return DataFileError(
         f"{path}, line {line}: {len(cells)} cell{'s'[: len(cells) != 1]}, but {reference}; all rows"

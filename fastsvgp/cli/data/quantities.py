@@ -91,7 +91,7 @@ def _singular(unit):
     return unit[:-1] if len(unit) > 2 and unit.isalpha() and unit.endswith("s") else unit
 
 
-def elapsed(cell, form):
+def parse_elapsed(cell, form):
     """Return an elapsed time in seconds; None if the cell has another form."""
     found = _PATTERNS[form].fullmatch(cell)
     if found is None or not any(found[name] for name in _SECONDS):

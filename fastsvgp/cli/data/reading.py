@@ -63,7 +63,7 @@ def read_raw(table, positions, kinds, missing, optional=True):
         _check_there(table, positions[j], cells, missing, todo, optional)
     of_forms = {j: kinds.forms[i] for j, i in enumerate(positions) if i in kinds.forms}
     for j, form in of_forms.items():
-        numbers[:, j] = _of_form(table, positions[j], form, missing, optional)
+        numbers[:, j] = _read_form(table, positions[j], form, missing, optional)
     joins = {positions.index(i): positions.index(date) for i, date in kinds.joins.items()}
     for j, date in joins.items():
         numbers[:, date] += numbers[:, j]
@@ -87,7 +87,7 @@ def _check_there(table, i, cells, missing, todo, optional):
         )
 
 
-def _of_form(table, i, form, missing, optional):
+def _read_form(table, i, form, missing, optional):
     """Return a column as numbers.
 
     If values can be missing, a few cells without the form count as missing.

@@ -44,7 +44,7 @@ class Source:
 
     def open_text(self):
         """Return a text file at its first character, decompressed if it is gzipped."""
-        file = self._unzipped()
+        file = self._unzip()
         if self._encoding is None:
             marks, start = file.read(4), "utf-8-sig"
             file.seek(0)
@@ -55,12 +55,12 @@ class Source:
 
     def fall_back(self):
         """Read the text as Windows-1252 from now on; return whether it can be that."""
-        with self._unzipped() as file:
+        with self._unzip() as file:
             text = self._encoding == "utf-8-sig" and not set(file.read()) & set(CONTROL)
         self._encoding = "cp1252" if text else self._encoding
         return text
 
-    def _unzipped(self):
+    def _unzip(self):
         file = self.open()
         zipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)

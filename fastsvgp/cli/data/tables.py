@@ -17,7 +17,7 @@ import numpy as np
 from ... import DataFileError
 from ...names import did_you_mean
 from ...recipes.scaling import LARGEST
-from ..errors import UsageError, shown
+from ..errors import UsageError, join
 from . import arrays, forms
 from .body import note_left_out, read_rows
 from .cells import Codes, is_missing, is_name, number_of
@@ -74,11 +74,11 @@ class Table:
                 " index, counted from 0"
             )
         if not re.fullmatch(r"[+-]?\d+", column.strip()):
-            said = f"{option}: no column {column!r} in {self.path}"
+            problem = f"{option}: no column {column!r} in {self.path}"
             if not self.named:
-                raise UsageError(f"{said} (no header, columns 0 to {self.num_columns - 1})")
+                raise UsageError(f"{problem} (no header, columns 0 to {self.num_columns - 1})")
             meant = did_you_mean(column, self.names, "'", most=1)
-            raise UsageError(f"{said} (columns {shown(self.names)}){meant}")
+            raise UsageError(f"{problem} (columns {join(self.names)}){meant}")
         index = int(column)
         if not -self.num_columns <= index < self.num_columns:
             raise UsageError(
@@ -99,7 +99,7 @@ class Table:
             return range(self.num_rows)
         return [line for line, _ in lines_of(self.source, self.layout)]
 
-    def without_empty_end(self, widths):
+    def drop_empty_end(self, widths):
         """Return the table without empty columns at its end, if it then has one of ``widths``."""
         last = self.num_columns
         while last > 1 and last not in widths and np.isnan(self.numbers[:, last - 1]).all():
@@ -286,9 +286,9 @@ def read_table(path, delimiter="auto", header="auto", images=False, skip=0, na=(
         with source.open() as file:
             magic = file.read(6)
         if magic.startswith(b"PK\x03\x04") or magic.startswith(b"PK\x05\x06"):
-            return _of_array(name, codes, *arrays.read_npz(source, images))
+            return _make_table(name, codes, *arrays.read_npz(source, images))
         if magic == b"\x93NUMPY":
-            return _of_array(name, codes, *arrays.read_npy(source, images))
+            return _make_table(name, codes, *arrays.read_npy(source, images))
         return _read_any_text(source, delimiter, header, skip, codes, whole)
     except (OSError, EOFError, zlib.error) as error:
         raise DataFileError(
@@ -301,7 +301,7 @@ def read_table(path, delimiter="auto", header="auto", images=False, skip=0, na=(
         ) from error
 
 
-def _of_array(path, codes, numbers, shape, y=None):
+def _make_table(path, codes, numbers, shape, y=None):
     if y is not None and y.dtype.kind in "fiu":
         y = codes.holes(y)
     names = [f"x{i}" for i in range(numbers.shape[1])]
@@ -356,7 +356,7 @@ def _read_text(source, delimiter, header, skip, codes, whole):
         if isinstance(error, (DataFileError, UnicodeDecodeError)):
             raise
         rows, lines, left_out = read_rows(source, layout, whole)
-        rows = _without_empty_columns(layout, rows, whole)
+        rows = _drop_empty_columns(layout, rows, whole)
         numbers, text = _numbers(rows)
         commas = not whole and _set_apart_groups(rows, numbers, text)
     note_left_out(path, layout, left_out)
@@ -379,7 +379,7 @@ def _nonempty(path, file):
     return itertools.chain([first], file)
 
 
-def _without_empty_columns(layout, rows, whole):
+def _drop_empty_columns(layout, rows, whole):
     """Leave out columns without a name or any cell, where delimiters begin or end the lines.
 
     Without a header, columns at the end are left out, unless positions must not change.

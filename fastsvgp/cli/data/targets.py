@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ... import DataFileError
-from ..errors import UsageError, shown
+from ..errors import UsageError, join
 from ..settings.names import COLUMNS, NEEDED
 from .cells import is_missing
 
@@ -24,7 +24,7 @@ def find(table, target, target_file, columns, file_format):
     """
     if target_file is not None:
         other = file_format.read(target_file, whole=True)
-        return *_of_file(other, target, table), None
+        return *_read_target(other, target, table), None
     if table.target is not None:
         if target is not None:
             raise UsageError(f"--target: the target is y of {table.path}; leave --target out")
@@ -41,7 +41,7 @@ def find(table, target, target_file, columns, file_format):
     return values_of(table, positions), _one_or_all(names), _one_or_all(positions)
 
 
-def _of_file(other, target, table):
+def _read_target(other, target, table):
     """Return the values and the name of the target in a file of its own, ``other``."""
     if other.target is not None:
         if target is not None:
@@ -81,8 +81,8 @@ def _one_or_all(found):
 def refuse_ignored(name, positions, ignored):
     """Refuse a target among the columns of ``--ignore``."""
     if not ignored.isdisjoint(positions):
-        named = zip(listed(name), positions, strict=True)
-        both = shown([repr(one) for one, i in named if i in ignored])
+        named = zip(as_list(name), positions, strict=True)
+        both = join([repr(one) for one, i in named if i in ignored])
         raise UsageError(
             f"--ignore: {both} is the target; ignore only inputs, or choose another --target"
         )
@@ -98,7 +98,7 @@ def positions_of(table, target, option="--target"):
     found = [table.index_of(part.strip(), option) for part in target.split(",") if part.strip()]
     twice = sorted({table.names[i] for i in found if found.count(i) > 1})
     if twice:
-        raise UsageError(f"{option}: {shown(twice)} is named twice; give each target once")
+        raise UsageError(f"{option}: {join(twice)} is named twice; give each target once")
     if not found:
         raise UsageError(f"{option}: {target!r} names no column")
     return found
@@ -140,7 +140,7 @@ def present(values):
     return ~np.isnan(values.reshape(len(values), -1)).all(axis=1)
 
 
-def listed(position):
+def as_list(position):
     """Return a position or a name, several of them, or None as a list."""
     if position is None:
         return []
@@ -173,7 +173,7 @@ def weights_of(y):
     return (~missing).astype(np.float64) if missing.any() else None
 
 
-def filled(y):
+def fill_missing(y):
     """Return targets with the mean of its column for each one that is missing."""
     if weights_of(y) is None:
         return y
@@ -183,7 +183,7 @@ def filled(y):
 def check_split(task):
     """Refuse a target without two different values among the training rows."""
     columns = task.y[~task.test].reshape(int((~task.test).sum()), -1).T
-    for name, column in zip(listed(task.target_name), columns, strict=True):
+    for name, column in zip(as_list(task.target_name), columns, strict=True):
         if len(np.unique(column[column == column])) < 2:  # NaN is not equal to itself
             raise UsageError(
                 f"the target {name!r} is constant over the training rows; choose another split"
@@ -191,7 +191,7 @@ def check_split(task):
             )
 
 
-def of_one(scale, number):
+def select_target(scale, number):
     """Return the scaling of one of several targets."""
     mean, spread = (np.ravel(v) for v in (scale.y_mean, scale.y_scale))
     at = min(number, len(mean) - 1)  # targets that are not scaled have one number
@@ -220,7 +220,7 @@ def second_requested(args):
     """Return ``(option, column)`` of the arguments; None without one."""
     given = [(name, getattr(args, name)) for name in COLUMNS if getattr(args, name) is not None]
     if len(given) > 1:
-        options = shown(f"--{name}" for name, _ in given)
+        options = join(f"--{name}" for name, _ in given)
         raise UsageError(f"{options}: a target has one such column; give one of these options")
     return given[0] if given else None
 
@@ -286,7 +286,7 @@ def read_second(table, option, position, y):
     return Second(option, name, position, values)
 
 
-def in_units(scale, y, second, likelihood):
+def scale_targets(scale, y, second, likelihood):
     """Convert targets to the units of the model, (N, 2) with a second column.
 
     The variance of known noise is in squared units of y; trials, exposures and sides have no units.

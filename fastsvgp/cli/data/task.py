@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import DataFileError
 from ...recipes.scaling import LARGEST, Scale
-from ..errors import UsageError, shown
+from ..errors import UsageError, join
 from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, LEVELS, MULTICLASS, REAL, kind_of
 from . import columns as encodings, forms, reading, targets
@@ -123,7 +123,7 @@ def load_task(
     columns = [i for i in range(table.num_columns) if i not in ignored]
     likelihood = targets.likelihood_for(second, likelihood)
     values, name, position = targets.find(table, target, target_file, columns, file_format)
-    used = targets.listed(position)
+    used = targets.as_list(position)
     targets.refuse_ignored(name, used, ignored)
     other = targets.position_of_second(table, second, used, ignored)
     columns = _input_columns(table, columns, {*used, other}, name)
@@ -179,7 +179,7 @@ def _layout(table, columns, position, na):
     }
     if na:
         layout["na"] = list(na)
-    written = [table.forms.get(i) for i in targets.listed(position)]
+    written = [table.forms.get(i) for i in targets.as_list(position)]
     if any(written):
         layout["target_forms"] = [form and form.to_json() for form in written]
     return layout
@@ -236,7 +236,7 @@ def interpret_target(values, name, likelihood=None):
             raise UsageError(
                 f"--likelihood {likelihood} needs numbers, but the target {name!r} is text such as"
                 f" {str(values[0])!r}{numbers} choose a classification likelihood"
-                f" ({shown(BINARY | MULTICLASS)}) or another --target"
+                f" ({join(BINARY | MULTICLASS)}) or another --target"
             )
         if kind != "ordered":
             y = values.astype(np.float64)
@@ -245,8 +245,8 @@ def interpret_target(values, name, likelihood=None):
     if kind == "binary" and len(distinct) != 2:
         raise UsageError(
             f"--likelihood {likelihood} needs two classes, but the target {name!r} has"
-            f" {len(distinct)} values: {shown(map(class_name, distinct), 5)}; choose"
-            f" {shown(MULTICLASS)} or {shown(REAL)}"
+            f" {len(distinct)} values: {join(map(class_name, distinct), 5)}; choose"
+            f" {join(MULTICLASS)} or {join(REAL)}"
         )
     if 2 * len(distinct) > len(values) or len(distinct) > 1000:
         raise UsageError(
@@ -272,7 +272,7 @@ def _refuse_other_numbers(y, name, likelihood, kind):
         raise UsageError(
             f"--likelihood {likelihood} needs {what}, but the target {name!r} runs from"
             f" {y.min():g} to {y.max():g}{' with fractions' if fractions else ''}; choose"
-            f" {shown(REAL)}"
+            f" {join(REAL)}"
         )
 
 
@@ -382,9 +382,9 @@ def _read_mask(argument, targeted):
 
 
 def scale_of(task, shared):
-    """Fit a ``Scale`` to the training rows of a split task; ``shared`` as in ``Scale.of``."""
+    """Fit a ``Scale`` to the training rows of a split task; ``shared`` as in ``Scale.fit``."""
     rows, real = ~task.test, task.kind == "regression"
-    scale = Scale.of(task.X[rows], targets.filled(task.y[rows]), real, shared=shared)
+    scale = Scale.fit(task.X[rows], targets.fill_missing(task.y[rows]), real, shared=shared)
     if real and targets.weights_of(task.y[rows]) is not None:
         scale.y_scale = np.nanstd(task.y[rows], axis=0)
     return scale

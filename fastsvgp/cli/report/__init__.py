@@ -13,7 +13,7 @@ from ...recipes.beyond_range import inside
 from ...records import leaves
 from ...records.inducing_sets import sets_of
 from ...runtime.extras import install_hint
-from ..data.targets import of_one
+from ..data.targets import select_target
 from ..fitted import Fitted, bottom
 from . import metrics, outputs, page, plots
 from .metrics import evaluate as evaluate
@@ -85,7 +85,7 @@ def write_plots(folder, fitted, task, values, title):
 
 
 def write_page(folder, fitted, results, printed, values, plotted, why_not):
-    """Write report.html; ``said``: the printed lines about data and choices."""
+    """Write report.html; ``printed``: the lines about data and choices."""
     path, text = (
         os.path.join(folder, REPORT),
         page.page(fitted, results, printed, values, plotted, why_not),
@@ -193,7 +193,7 @@ class _OneTarget:
 
     def __init__(self, fitted, number):
         self._whole, self._number = fitted, number
-        self.model, self.scale = fitted.model, of_one(fitted.scale, number)
+        self.model, self.scale = fitted.model, select_target(fitted.scale, number)
         self.kind, self.classes = fitted.kind, None
 
     def predict(self, X, quantiles=()):

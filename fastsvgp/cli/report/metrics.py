@@ -3,9 +3,9 @@
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ...recipes import per_unit
+from ...recipes import comparable_targets
 from ...recipes.remedies import Outcome, remedies
-from ..data.targets import of_one
+from ..data.targets import select_target
 from ..settings.names import kind_of
 
 LABELS = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
@@ -33,11 +33,11 @@ def evaluate(fitted, task):
     if fitted.classes is not None:
         return classification(y, prediction.probabilities, log_density, task.y[~task.test])
     if fitted.likelihood == "censored":
-        return _censored(fitted, (y, second), prediction.mean, log_density)
+        return _score_censored(fitted, (y, second), prediction.mean, log_density)
     if fitted.kind == "regression":
         scale = fitted.scale
         return regression(scale.y(y), scale.y(prediction.mean), log_density, scale)
-    train, share = _per_unit(fitted, task.y[~task.test], task.second_of(~task.test))
+    train, share = _comparable(fitted, task.y[~task.test], task.second_of(~task.test))
     mean = np.average(train, weights=share)
     sd = np.sqrt(np.average(np.square(train - mean), weights=share))
     return _numbers(fitted, y, second, prediction.mean, log_density, (mean, sd))
@@ -55,7 +55,7 @@ def _evaluate_several(fitted, task):
 
     def scores(cells, number):
         if fitted.kind == "regression":
-            scale = None if number is None else of_one(fitted.scale, number)
+            scale = None if number is None else select_target(fitted.scale, number)
             return regression(ys[cells], means[cells], log_density[cells], scale)
         own = [values[cells] for values in moments]
         return _numbers(fitted, y[cells], None, mean[cells], log_density[cells], own)
@@ -100,9 +100,9 @@ def _numbers(fitted, y, second, mean, log_density, moments):
 
     Counts with trials or exposures are compared per unit, weighted by these.
     """
-    units, share = _per_unit(fitted, y, second)
+    units, share = _comparable(fitted, y, second)
     scale = "counts per unit" if second is not None else SCALES.get(fitted.kind, fitted.kind)
-    trivial = without_inputs(fitted.likelihood, y, second, moments)
+    trivial = trivial_densities(fitted.likelihood, y, second, moments)
     return {
         "scale": scale,
         "model": scores(units - mean, log_density, share),
@@ -110,7 +110,7 @@ def _numbers(fitted, y, second, mean, log_density, moments):
     }
 
 
-def without_inputs(likelihood, y, second, moments):
+def trivial_densities(likelihood, y, second, moments):
     """Return log densities (N,) of the predictor without inputs.
 
     second : (N,) trials or exposures, or None
@@ -134,7 +134,7 @@ def without_inputs(likelihood, y, second, moments):
     return (a - 1) * np.log(y) + (b - 1) * np.log1p(-y) - scipy.special.betaln(a, b)
 
 
-def _censored(fitted, held_out, mean, log_density):
+def _score_censored(fitted, held_out, mean, log_density):
     """Return metrics of a censored target in both scales.
 
     Only the rows where it was seen have an RMSE; the NLPD has the probabilities of the limits. The
@@ -147,31 +147,31 @@ def _censored(fitted, held_out, mean, log_density):
     # the probability of a limit has no units
     units = float(np.log(scale.y_scale) * np.mean(there))
 
-    def in_scale(left, densities, factor, more):
+    def compute(left, densities, factor, more):
         rmse = rms(left[there]) * factor if there.any() else float("nan")
         return {"rmse": rmse, "nlpd": more - float(np.mean(densities))}
 
     rows = {"model": (ys - means, log_density), "trivial": (ys, trivial)}
-    found = {who: in_scale(*row, 1.0, 0.0) for who, row in rows.items()}
-    original = {who: in_scale(*row, float(scale.y_scale), units) for who, row in rows.items()}
+    found = {who: compute(*row, 1.0, 0.0) for who, row in rows.items()}
+    original = {who: compute(*row, float(scale.y_scale), units) for who, row in rows.items()}
     return {"scale": "standardised", **found, "original_scale": original}
 
 
-def _per_unit(fitted, y, second):
-    return per_unit(
+def _comparable(fitted, y, second):
+    return comparable_targets(
         fitted.model.likelihood, y if second is None else np.stack([y, second], axis=-1)
     )
 
 
 def seen(fitted, task):
     """Return targets to compare with predictions, (N,), and mask those that have a value."""
-    y, share = _per_unit(fitted, task.y, task.second_of(slice(None)))
+    y, share = _comparable(fitted, task.y, task.second_of(slice(None)))
     return y, share > 0
 
 
 def score(fitted, y, second, mean, log_density):
     """Return RMSE and NLPD in the units of the data of targets in a file of predictions."""
-    units, share = _per_unit(fitted, y, second)
+    units, share = _comparable(fitted, y, second)
     scale = np.log(fitted.scale.y_scale)
     if fitted.likelihood == "censored":
         scale = scale * np.mean(share)

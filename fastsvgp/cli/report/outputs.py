@@ -137,12 +137,12 @@ def save_model(fitted, folder, kept=lambda: None):
     If the folder cannot be written, it goes to a new one elsewhere.
     """
     path = os.path.join(folder, MODEL)
-    with writing(path, lambda: kept() or _rescued(fitted)):
+    with writing(path, lambda: kept() or _rescue(fitted)):
         fitted.save(path)
     return path
 
 
-def _rescued(fitted):
+def _rescue(fitted):
     """Write the model to a new folder elsewhere, and say where; None if all fail."""
     for place in (tempfile.gettempdir(), os.getcwd(), os.path.expanduser("~")):
         with suppress(OSError):

@@ -45,8 +45,8 @@ def page(fitted, results, printed, values, pictures, why_no_pictures):
     fitted : Fitted
     results : dict
         Content of metrics.json.
-    said : list of str
-        The printed lines about data and choices.
+    printed : list of str
+        Lines about data and choices.
     values : (steps,) array
         The bound at each step.
     pictures : list of paths

@@ -264,7 +264,7 @@ def _reliability(ax, codes, probabilities, classes):
         )
     edges = np.linspace(0, 1, 11)
     count, _ = np.histogram(confidence, edges)
-    bins = merged_bins(count)[np.clip(np.digitize(confidence, edges) - 1, 0, 9)]
+    bins = merge_bins(count)[np.clip(np.digitize(confidence, edges) - 1, 0, 9)]
     rows = np.bincount(bins)
     x, share = np.bincount(bins, confidence) / rows, np.bincount(bins, right) / rows
     spread = np.sqrt(np.maximum(share * (1 - share), 0.25 / (rows + 1)) / rows)
@@ -285,7 +285,7 @@ def _reliability(ax, codes, probabilities, classes):
     low.title.set_fontsize("x-small")
 
 
-def merged_bins(count, least=LEAST):
+def merge_bins(count, least=LEAST):
     """Merge neighbouring bins with ``count`` rows to bins of at least ``least`` rows.
 
     Returns the number of the merged bin for each bin. Bins merge from the left; a rest at the right

@@ -9,7 +9,7 @@ import numpy as np
 
 import fastsvgp as fs
 
-from ..errors import UsageError, shown
+from ..errors import UsageError, join
 
 CHORD = 1.0  # initial lengthscale of a periodic part, on a circle of radius 1
 
@@ -40,7 +40,7 @@ def _position(column, task):
     if by_index and int(column) in inputs:
         return inputs.index(int(column))
     raise UsageError(
-        f"--periodic: no input {column!r}; the inputs are {shown(names)}, and a text column is none"
+        f"--periodic: no input {column!r}; the inputs are {join(names)}, and a text column is none"
     )
 
 
@@ -61,7 +61,7 @@ def covariance(X, kind, settings, scale, rng):
     return fs.covariances.Sum(tuple(parts))
 
 
-def held(model):
+def fixed_paths(model):
     """Return the paths of fields that stay fixed: periods, and the variances of second factors."""
     names = (path for path, _, _ in fs.records.leaves(model))
     return tuple(
@@ -77,7 +77,7 @@ def first_part(covariance):
     return next((part for part in parts if hasattr(part, "lengthscales")), covariance)
 
 
-def described(settings, names):
+def describe(settings, names):
     """Describe the periodic parts."""
     if not settings.periodic:
         return ""

@@ -7,7 +7,7 @@ import numpy as np
 from ...layers.build import WIDEST
 from ...runtime.thresholds import MOST_ROWS, columns_by_default
 from ..data import images, targets
-from ..errors import UsageError, option_of, refuse_beside, shown
+from ..errors import UsageError, join, option_of, refuse_beside
 from . import periodic, qsgp
 from .defaults import BATCH_SIZE, INDUCING, JITTER, LAYER, MINIBATCH, choose
 from .names import LAYERED, METHODS, NATURAL, PAIRED, VARYING, WITH_LATENTS
@@ -15,7 +15,7 @@ from .names import LAYERED, METHODS, NATURAL, PAIRED, VARYING, WITH_LATENTS
 MOVERS = {"sgpr": "L-BFGS trains everything", "qsgp": "AdaGrad trains the posterior"}
 
 
-class Settings(Namespace):
+class FitSettings(Namespace):
     """The settings of a fit.
 
     They have the names of the arguments of ``fastsvgp fit``, and are None if the method does not
@@ -47,7 +47,7 @@ class Settings(Namespace):
 
 
 def resolve(args, task, group=None):
-    """Return the ``Settings`` of a fit.
+    """Return the ``FitSettings`` of a fit.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def resolve(args, task, group=None):
         "jitter": _jitter(args, choice),
         "group": group,
     }
-    settings = Settings(**{**vars(args), "method": choice.method, **found})
+    settings = FitSettings(**{**vars(args), "method": choice.method, **found})
     validate(settings, task)
     return settings
 
@@ -200,7 +200,7 @@ def validate(settings, task):
         (
             unused and method == "sgpr",
             "--method sgpr trains on all data by L-BFGS; leave out"
-            f" {shown(map(option_of, unused))}, which would have no effect",
+            f" {join(map(option_of, unused))}, which would have no effect",
         ),
     )
 

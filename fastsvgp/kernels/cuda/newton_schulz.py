@@ -31,8 +31,8 @@ from .tiled import (
     ZEROS,
     Epilogue,
     Gemm,
-    Scale,
     Target,
+    TileScale,
 )
 
 BLOCK, TILE = 256, 64  # as in newton_schulz.cu
@@ -59,14 +59,14 @@ def _contiguous(X):
 
 
 def _scale(step_size, batch):
-    """Return the ``Scale`` by a step size: sizes on the device, or a number."""
+    """Return the ``TileScale`` by a step size: sizes on the device, or a number."""
     if not hasattr(step_size, "ndim") or (
         step_size.ndim == 0 and not hasattr(step_size, "__cuda_array_interface__")
     ):
-        return Scale(float(step_size))
+        return TileScale(float(step_size))
     cp = cuda_devices.cupy()
     sizes = cp.broadcast_to(cp.asarray(step_size, dtype=np.float64), batch)
-    return Scale(1.0, cp.ascontiguousarray(sizes))
+    return TileScale(1.0, cp.ascontiguousarray(sizes))
 
 
 def _product_of_lower(P, Q, batch, p_kind=LOWER, q_kind=LOWER):
@@ -276,7 +276,7 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
                 Target(L, BETWEEN, ZEROS),
                 batch=batch,
                 base=before,
-                scale=Scale(-1.0, sizes, LEFT),
+                scale=TileScale(-1.0, sizes, LEFT),
             )
-            _deviation(A, L, D, Y, sums, Scale(1.0, sizes, GATED))
+            _deviation(A, L, D, Y, sums, TileScale(1.0, sizes, GATED))
     return factors, D, rows, v if power is None else power.v

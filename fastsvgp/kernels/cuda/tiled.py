@@ -69,7 +69,7 @@ class Target(NamedTuple):
     upper: int = UNTOUCHED
 
 
-class Scale(NamedTuple):
+class TileScale(NamedTuple):
     """The factor of a product: a number, times a size per item.
 
     sizes : (*batch,) float64 on the device, or None for 1
@@ -128,7 +128,7 @@ PLAN = np.dtype(
     [*((name, np.int64) for name in Strides._fields), *((name, np.int32) for name in INTS)],
     align=True,
 )
-PLAIN, STORED = Scale(), Epilogue()
+PLAIN, STORED = TileScale(), Epilogue()
 
 
 def items_of(X, batch):

@@ -26,8 +26,8 @@ from .tiled import (
     WHOLE,
     ZEROS,
     Gemm,
-    Scale,
     Target,
+    TileScale,
     items_of,
 )
 
@@ -96,7 +96,7 @@ def _substitute(L, X, transpose, most):
                 Target(target, ROWS_WHOLE, EVERYTHING),
                 batch=X.shape[:1],
                 base=target,
-                scale=Scale(-1.0),
+                scale=TileScale(-1.0),
             )
 
 
@@ -215,7 +215,7 @@ def _invert(L, X, most):
                     Gemm(NN, lower, inner, LOWER),
                     Target(corner, ROWS_UP_TO_ROW, EVERYTHING),
                     batch=(count,),
-                    scale=Scale(-1.0),
+                    scale=TileScale(-1.0),
                 )
         size *= 2
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...records import record, static
 from ..averages import chance_below, log_gamma_law, log_normal_moments
-from ..base import CHUNK, NODES, POSITIVE, SMALLEST, by_chunks, sum_outputs
-from ..layout import of_unit
+from ..base import CHUNK, NODES, POSITIVE, SMALLEST, apply_to_chunks, sum_outputs
+from ..layout import add_unit_columns
 from ..one_latent import OneLatent
 from ..quantiles import count_quantiles
 from ..stirling import exp_remainder, poisson_constant
@@ -34,9 +34,9 @@ class OfRate(OneLatent):
 
     @property
     def target_columns(self):
-        return ("y", "exposure") if self._in_column() else ("y",)
+        return ("y", "exposure") if self._has_column() else ("y",)
 
-    def _in_column(self):
+    def _has_column(self):
         return isinstance(self.exposure, str) and self.exposure == COLUMN
 
     def rows(self, Y, f):
@@ -50,7 +50,7 @@ class OfRate(OneLatent):
     @property
     def settings(self):
         exposure = self.exposure
-        if self._in_column():
+        if self._has_column():
             return NODES
         if isinstance(exposure, str) or np.ndim(exposure):
             shape = np.shape(exposure)
@@ -62,7 +62,7 @@ class OfRate(OneLatent):
         return NODES | {"exposure": POSITIVE}
 
     def check_targets(self, Y, name="Y"):
-        if not self._in_column():
+        if not self._has_column():
             return refuse_all_but_counts(name, Y, self._title)
         Y = as_targets(Y)
         refuse_all_but_counts(name, Y, self._title, (0, "y"))
@@ -117,7 +117,7 @@ class Poisson(OfRate):
         return rate, rate + spread  # var y = E rate + var rate
 
     def predict_log_density(self, Y, f):  # the rule is a loop over nodes: long chunks
-        return sum_outputs(by_chunks(self.log_marginal, f.mean, CHUNK, *self.rows(Y, f)))
+        return sum_outputs(apply_to_chunks(self.log_marginal, f.mean, CHUNK, *self.rows(Y, f)))
 
     def log_marginal(self, y, mean, var):
         # h(f) = y log(rate) - rate - (f - mean)^2 / (2 v) with rate = c exp(f) is concave. Its mode
@@ -136,7 +136,7 @@ class Poisson(OfRate):
         return peak + _log_mass(v, rate, self.num_nodes) - 0.5 * np.log(2 * np.pi * v)
 
     def predict_quantiles(self, levels, f):
-        *_, mean, var = self.rows(of_unit(self, 0 * f.mean), f)
+        *_, mean, var = self.rows(add_unit_columns(self, 0 * f.mean), f)
         return count_quantiles(levels, f.mean, self.marginal_cdf, CHUNK // 4, mean, var)
 
     def marginal_cdf(self, y, mean, var):

@@ -28,8 +28,8 @@ from ...kernels.common.quadrature_rules import raised, rule
 from ...records import Marginals
 from ...runtime import deferred_checks
 from ...runtime.devices import constant_like
-from ..base import NODES, ON_DEVICE, SMALLEST, Likelihood, by_chunks, sum_outputs
-from ..quantiles import searched_quantiles
+from ..base import NODES, ON_DEVICE, SMALLEST, Likelihood, apply_to_chunks, sum_outputs
+from ..quantiles import search_quantiles
 from ..targets import as_targets
 
 TENSOR_NUMBERS = 2**17  # numbers of a tensor of one chunk: some of them stay in the cache
@@ -114,7 +114,7 @@ class TwoLatents(Likelihood):
             (of_m, of_v, _), (of_g, _, of_u) = average(slope_f), average(slope_h)
             return ell, of_m, of_g, of_v, of_u
 
-        values = self._over_data(terms, 5 if need else 1, f, Y)
+        values = self._apply_to_data(terms, 5 if need else 1, f, Y)
         values[3:] /= 2 * np.sqrt(raised(f.mean, f.var)) if need else 1
         return (values[0], values[1:3], values[3:])[: 3 if need else 1]
 
@@ -125,7 +125,7 @@ class TwoLatents(Likelihood):
             return mean, average(variances + np.square(means - mean))[0]
 
         with np.errstate(over="ignore"):
-            return tuple(self._over_data(moments, 2, f).astype(f.mean.dtype, copy=False))
+            return tuple(self._apply_to_data(moments, 2, f).astype(f.mean.dtype, copy=False))
 
     def predict_log_density(self, Y, f):
         def log_density(log_w, F, H, y):
@@ -133,7 +133,7 @@ class TwoLatents(Likelihood):
             top = logs.max(axis=(0, 1))
             return top + np.log(np.exp(logs - top).sum(axis=(0, 1)))
 
-        return sum_outputs(self._over_grid(log_density, Y, f, FOR_DENSITY))
+        return sum_outputs(self._apply_on_grid(log_density, Y, f, FOR_DENSITY))
 
     def predict_cdf(self, Y, f):
         return self._cdf(Y, f, FOR_CDF)
@@ -160,7 +160,7 @@ class TwoLatents(Likelihood):
                 " gradient of it; make it a setting (fastsvgp.records.static), or extend `expected`"
             )
 
-    def _over_data(self, function, count, f, *targets):
+    def _apply_to_data(self, function, count, f, *targets):
         """Apply ``function(average, F, H, *targets)`` to chunks: ``count`` arrays of their shape.
 
         ``average(tensor)`` has three rows: the mean under q, and with factors z_i and z_j.
@@ -193,7 +193,7 @@ class TwoLatents(Likelihood):
             m, g, v, u = (moment.astype(np.float64, copy=False) for moment in moments)
             return self._cdf(y, Marginals(np.stack([m, g]), np.stack([v, u])), rule)
 
-        return searched_quantiles([level], mean, var, cdf, self.counts, *f.mean, *f.var)[0]
+        return search_quantiles([level], mean, var, cdf, self.counts, *f.mean, *f.var)[0]
 
     def _cdf(self, Y, f, rule):
         Y = np.floor(Y) if self.counts else Y
@@ -201,9 +201,9 @@ class TwoLatents(Likelihood):
         def average(log_w, F, H, y):
             return (np.exp(log_w) * self.conditional_cdf(y, F, H)).sum(axis=(0, 1))
 
-        return self._over_grid(average, Y, f, rule)
+        return self._apply_on_grid(average, Y, f, rule)
 
-    def _over_grid(self, function, Y, f, rule):
+    def _apply_on_grid(self, function, Y, f, rule):
         """Apply ``function(log_weights, F, H, Y)`` to chunks, with the nodes of predictions."""
 
         def part(y, m, v, g, u):
@@ -212,7 +212,7 @@ class TwoLatents(Likelihood):
             width = np.minimum(*(self.width(y, g + shift * sd_h) for shift in (-FAR, FAR)))
             width, out = np.minimum(width, WIDTH) / sd, np.empty(m.shape, like=sd)
             wide = width < CROWDED
-            for where, nodes in ((~wide, _trapezoid), (wide, self._crowded)):
+            for where, nodes in ((~wide, _trapezoid), (wide, self._crowd_nodes)):
                 at = np.argwhere(where)[:, 0]
                 if at.size:
                     *row, s, s_h, w = (x[at] for x in (y, m, g, sd, sd_h, width))
@@ -224,9 +224,9 @@ class TwoLatents(Likelihood):
             return out
 
         (m, g), (v, u) = f.mean, f.var
-        return by_chunks(part, m, ROWS, as_targets(Y, np.float64), m, v, g, u)
+        return apply_to_chunks(part, m, ROWS, as_targets(Y, np.float64), m, v, g, u)
 
-    def _crowded(self, widths, step, ends, y, m, g, sd):
+    def _crowd_nodes(self, widths, step, ends, y, m, g, sd):
         """Return as ``_trapezoid`` the rules whose nodes crowd where log p(y | f, g) is largest."""
         low, high = (0 * sd + sign * ends for sign in (-1, 1))
         for _ in range(BISECTIONS):

@@ -32,7 +32,7 @@ import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ...records import Marginals, record
-from ..base import CHUNK, SMALLEST, Likelihood, by_chunks, log_sum_exp, sum_outputs
+from ..base import CHUNK, SMALLEST, Likelihood, apply_to_chunks, log_sum_exp, sum_outputs
 from ..counts.poisson import wright_omega
 from ..quantiles import HUGE, symmetric_quantiles
 
@@ -86,7 +86,7 @@ class HeteroskedasticGaussian(Likelihood):
             return m, v + np.exp(g + 0.5 * u)
 
     def predict_log_density(self, Y, f):
-        return sum_outputs(_over_data(_log_density, Y, f))
+        return sum_outputs(_apply_to_data(_log_density, Y, f))
 
     def predict_cdf(self, Y, f):
         def part(y, m, v, g, u):
@@ -94,16 +94,16 @@ class HeteroskedasticGaussian(Likelihood):
             within, beyond, _ = _halves(abs(r), v, g, u)
             return np.where(r < 0, beyond, 0.5 + within)
 
-        return _over_data(part, Y, f)
+        return _apply_to_data(part, Y, f)
 
     def predict_quantiles(self, levels, f):
         (m, g), (v, u) = f.mean, f.var
         return symmetric_quantiles(levels, Marginals(m, v), _halves, _noise, CHUNK // 8, g, u)
 
 
-def _over_data(function, Y, f):
+def _apply_to_data(function, Y, f):
     (m, g), (v, u) = f.mean, f.var
-    return by_chunks(function, m, CHUNK // 8, Y, m, v, g, u)
+    return apply_to_chunks(function, m, CHUNK // 8, Y, m, v, g, u)
 
 
 def _log_density(y, m, v, g, u):

@@ -20,7 +20,7 @@ NOISE = 0.1  # initial noise variance of standardised targets
 GAUSSIAN = Gaussian(NOISE)
 
 
-def at_prior(covariance, Z, likelihood=GAUSSIAN, mean=None):
+def start_at_prior(covariance, Z, likelihood=GAUSSIAN, mean=None):
     """Make an SVGP with q(u) = p(u)."""
     M, outputs = len(Z), () if likelihood.num_latent is None else (likelihood.num_latent,)
     q = Whitened(np.zeros((*outputs, M)), np.tile(np.eye(M), (*outputs, 1, 1)))
@@ -30,7 +30,7 @@ def at_prior(covariance, Z, likelihood=GAUSSIAN, mean=None):
 def natural_steps(model, rows, sizes, batch, rng, plan, flops, calls=1):
     """Take one natural step on a minibatch for each of these step sizes."""
     for size in sizes:
-        some = rows.drawn(batch, rng)
+        some = rows.draw(batch, rng)
         model, _ = natural_step(
             model, some.X, some.y, step_size=size, num_data=len(rows), weights=some.weights
         )
@@ -83,7 +83,7 @@ class Minibatches:
         """Take ``count`` steps; ``size(part)`` multiplies the step size once that part is done."""
         for step in range(count):
             self._size = self._rate * size(step / count)
-            batch, weights = self._drawn(), self._rows.weights
+            batch, weights = self._draw(), self._rows.weights
             model, _, value, grad = natural_step_and_grad(
                 self.model,
                 self._rows.X[batch],
@@ -125,7 +125,7 @@ class Minibatches:
     def state(self, state):
         self.model, self._state = state
 
-    def saved(self):
+    def get_state(self):
         """Return model, state of the optimiser, rows left of the epoch, and other numbers."""
         numbers = {"steps": self.steps, "each": self._each, "rng": self._rng.bit_generator.state}
         return self.model, self._state, self._order, numbers
@@ -141,7 +141,7 @@ class Minibatches:
         """The seconds that a step took; None before the first ones."""
         return self._each
 
-    def _drawn(self):
+    def _draw(self):
         if len(self._order) < self._batch:
             self._order = self._rng.permutation(len(self._rows))
         batch, self._order = self._order[: self._batch], self._order[self._batch :]
@@ -203,11 +203,11 @@ class ByMinibatches:
         """Make the ``Minibatches`` of this candidate."""
         raise NotImplementedError
 
-    def saved(self):
+    def get_state(self):
         """Return the state for ``restore``: model, optimiser, order and numbers."""
         if self._trainer is None:  # it failed to begin
             return None, None, None, {}
-        *records, numbers = self._trainer.saved()
+        *records, numbers = self._trainer.get_state()
         return *records, numbers | {"part": self.part}
 
     def restore(self, model, optimiser, order, numbers):
@@ -258,7 +258,7 @@ RELU = Architecture("relu 100-50", (100, 50), 4, "relu", 0.01)
 DEEP = Architecture("tanh 64-64", (64, 64), 4, "tanh", 0.01)
 
 
-def of_features(covariance):
+def feature_covariance(covariance):
     """Return the covariance on features: without a network ``covariance`` itself."""
     return covariance.covariance if isinstance(covariance, OnFeatures) else covariance
 
@@ -268,7 +268,7 @@ def features(covariance, X):
     return covariance.network(X) if isinstance(covariance, OnFeatures) else X
 
 
-def on_features(rows, architecture, M, rng, variance=1.0, weighting=None):
+def make_features(rows, architecture, M, rng, variance=1.0, weighting=None):
     """Return a covariance on features of a random network, and at most M inducing inputs."""
     D, F = rows.X.shape[1], architecture.num_features
     network = Network.random((D, *architecture.hidden, F), architecture.activation, rng)
@@ -292,6 +292,6 @@ class Deep(ByMinibatches):
     settles = True
 
     def __init__(self, name, scale, rows, rng, architecture, M=128, batch=256, weighting=None):
-        model = at_prior(*on_features(rows, architecture, M, rng, weighting=weighting))
+        model = start_at_prior(*make_features(rows, architecture, M, rng, weighting=weighting))
         trainer = Minibatches(model, rows, batch, architecture.rate, self.NATURAL, rng)
         super().__init__(name, scale, rows, trainer)

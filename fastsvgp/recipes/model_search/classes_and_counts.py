@@ -25,14 +25,14 @@ from .candidates import (
     WIDE,
     ByMinibatches,
     Minibatches,
-    at_prior,
+    make_features,
     natural_steps,
-    on_features,
+    start_at_prior,
 )
-from .collapsed_posterior import scaled
+from .collapsed_posterior import rescale
 from .plan import PlanMismatch
 from .race import FAILURES, Race, reason
-from .rows import groups_of, in_units, scaled_rows
+from .rows import groups_of, scale_inputs, scale_rows
 
 M, BATCH = 128, 256
 FEW = 300  # distinct rows up to which lengthscales use all pairs of rows
@@ -77,7 +77,7 @@ class Candidate(ByMinibatches):
 
     def __init__(self, name, scale, rows, rng, covariance, Z, likelihood, rate, transform):
         mean = ConstantMean(np.zeros(likelihood.num_latent or ())[()])
-        model = at_prior(covariance, Z, likelihood, mean)
+        model = start_at_prior(covariance, Z, likelihood, mean)
         # a row of weight 2 costs as much as two equal rows
         few = len(rows) <= FEW
         counted = len(unique_rows.distinct(rows.X, rows.weights)[0]) if few else None
@@ -134,7 +134,7 @@ class LinearModel(Candidate):
         super().__init__(name, scale, rows, rng, covariance, Z, likelihood, RATE, "log")
 
 
-class Plain(Candidate):
+class PlainSVGP(Candidate):
     """A process on inputs: a linear part plus a Matern 3/2 with one lengthscale per input."""
 
     def __init__(self, name, scale, rows, rng, likelihood):
@@ -145,11 +145,11 @@ class Plain(Candidate):
         super().__init__(name, scale, rows, rng, covariance, Z, likelihood, RATE, "log")
 
 
-class Deep(Candidate):
+class DeepSVGP(Candidate):
     """A process with an ARD squared-exponential covariance on the features of a network."""
 
     def __init__(self, name, scale, rows, rng, likelihood, architecture):
-        covariance, Z = on_features(rows, architecture, M, rng, variance_of(likelihood))
+        covariance, Z = make_features(rows, architecture, M, rng, variance_of(likelihood))
         rate = architecture.rate
         super().__init__(name, scale, rows, rng, covariance, Z, likelihood, rate, "softplus")
 
@@ -161,28 +161,28 @@ class ClassesAndCounts(Race):
         super().__init__(likelihood, *others)
         self.metric = "RMSE" if likelihood.counts else "accuracy"
 
-    def rehearsed(self):
-        networks = [self._make(Deep)("", "raw", one) for one in (WIDE, RELU)]
-        return [self._make(LinearModel)("", "raw"), self._make(Plain)("", "raw"), *networks]
+    def rehearsal_candidates(self):
+        networks = [self._make(DeepSVGP)("", "raw", one) for one in (WIDE, RELU)]
+        return [self._make(LinearModel)("", "raw"), self._make(PlainSVGP)("", "raw"), *networks]
 
     def _score_at(self, candidate):
-        model, y, weights = candidate.model, self.held.y, self.held.weights
-        f = latent(model, candidate.scale.X(self.held.X))
+        model, y, weights = candidate.model, self.held_out.y, self.held_out.weights
+        f = latent(model, candidate.scale.X(self.held_out.X))
         T = temperature_of(model, f, y, weights)
-        f_at_T = at_temperature(f, constant_of(model), T)
+        f_at_T = temper_marginals(f, constant_of(model), T)
         density = model.likelihood.predict_log_density(y, f_at_T)
         self._plan.did(f.mean.size * (4 * len(model.inducing) ** 2 + EVALUATIONS), 10)
         score = float(np.average(density, weights=weights))
         return score, _error(model.likelihood, f_at_T, y, weights), (T,)
 
     def _candidates(self):
-        plain, inputs = self._better_inputs(self._make(Plain))
+        plain, inputs = self._better_inputs(self._make(PlainSVGP))
         linear = self._make(LinearModel)(f"linear, {inputs} inputs", inputs)
         networks = (WIDE, RELU, DEEP) if self._takes_networks else ()
         return [
             plain,
             linear,
-            *(self._make(Deep)(f"network {one.name}, {inputs} inputs", inputs, one)
+            *(self._make(DeepSVGP)(f"network {one.name}, {inputs} inputs", inputs, one)
               for one in networks),
         ]  # fmt: skip
 
@@ -198,12 +198,12 @@ class ClassesAndCounts(Race):
 
         return make
 
-    def _at_once(self):
+    def _run_without_race(self):
         """Train a linear model and a process on raw inputs; the larger bound is the answer."""
         why = self._too_brief if self._brief else "few distinct rows"
         self.say(f"linear and plain, compared by their bounds: {why}")
         found = {}
-        for kind, name in ((LinearModel, "linear"), (Plain, "plain")):
+        for kind, name in ((LinearModel, "linear"), (PlainSVGP, "plain")):
             candidate = self._make(kind)(f"{name}, raw inputs", "raw")
             try:
                 candidate.take_at_once(self._plan, PART * self._plan.seconds, MOST_AT_ONCE)
@@ -220,9 +220,9 @@ class ClassesAndCounts(Race):
         candidate = max(found, key=found.get)
         # set before the cross-validation, which can be interrupted
         self.best = self._look_of(candidate, self._plan.spent, np.nan, np.nan, (1.0,))
-        self.best = changed(self.best, factors=(self._cross_validated(candidate),))
+        self.best = changed(self.best, factors=(self._cross_validate(candidate),))
 
-    def _cross_validated(self, candidate):
+    def _cross_validate(self, candidate):
         try:
             groups = groups_of(self.rows.X, np.random.default_rng(0))  # of unscaled inputs
             return cross_validated_temperature(
@@ -237,7 +237,7 @@ class ClassesAndCounts(Race):
     def _bound(self, one):
         """Return the bound of the model of a candidate or look on at most ``BOUND_ROWS`` rows."""
         inputs = next(name for name, scale in self._scales.items() if scale is one.scale)
-        rows = self._data(inputs)[1].drawn(BOUND_ROWS, np.random.default_rng(2))
+        rows = self._data(inputs)[1].draw(BOUND_ROWS, np.random.default_rng(2))
         self._plan.did(8 * one.model.posterior.mean.size * len(one.model.inducing) * len(rows))
         return elbo(one.model, rows.X, rows.y, weights=rows.weights, num_data=len(self.rows))
 
@@ -246,19 +246,19 @@ class ClassesAndCounts(Race):
     def answer(self, interrupted):
         look = self.best
         if not self.looks:
-            return self._at_temperature(look.model, look), look
+            return self._apply_temperature(look.model, look), look
         if not interrupted:
             look = self._last_word(
                 look, lambda one: densities(one.model, one.scale, self.last, *one.factors)
             )
-        model = look.model if interrupted else self._on_all(look)
-        model = self._at_temperature(model, look)
+        model = look.model if interrupted else self._train_on_all(look)
+        model = self._apply_temperature(model, look)
         self.say(f"model: {look.candidate}, {len(model.inducing)} inducing inputs, all rows")
         return model, look
 
-    def _on_all(self, look):
+    def _train_on_all(self, look):
         """Train the posterior of the look on all rows; return it unchanged if a step fails."""
-        rows = scaled_rows(self.whole, look.scale)
+        rows = scale_rows(self.whole, look.scale)
         rng, began = np.random.default_rng(SEED), self._plan.spent
         try:
             model = self._steps(look.model, rows, rng, TIMED, (1.0, 1.0))
@@ -286,18 +286,18 @@ class ClassesAndCounts(Race):
         ]
         return natural_steps(model, rows, falling, batch, rng, self._plan, flops)
 
-    def _at_temperature(self, model, look):
+    def _apply_temperature(self, model, look):
         """Put the temperature into the model, unless its jitter then changes predictions."""
         (T,) = look.factors
         if T == 1.0:
             return model
-        rows = self.rows if self.held is None else self.held
+        rows = self.rows if self.held_out is None else self.held_out
         try:
-            other = tempered(model, T)
+            other = temper(model, T)
             change = densities(other, look.scale, rows) - densities(model, look.scale, rows, T)
             if np.average(np.abs(change), weights=rows.weights) < ROUNDING:
                 one = "cross-validation multiplies", "held-out rows multiply"
-                self.say(f"{one[self.held is not None]} the latent functions by {T:.2g}")
+                self.say(f"{one[self.held_out is not None]} the latent functions by {T:.2g}")
                 return other
         except FAILURES as error:
             self.say(f"temperature {T:.2g}: failed ({reason(error)})")
@@ -319,7 +319,7 @@ def constant_of(model):
     return np.asarray(model.mean.value)[..., None]
 
 
-def at_temperature(f, constant, T):
+def temper_marginals(f, constant, T):
     """Return the marginals of c + T (f - c)."""
     return Marginals(constant + T * (f.mean - constant), T**2 * f.var)
 
@@ -331,7 +331,7 @@ def temperature_of(model, f, y, weights):
     total, constant = len(y) if weights is None else weights.sum(), constant_of(model)
 
     def loss(log_T):
-        f_at_T = at_temperature(f, constant, np.exp(log_T))
+        f_at_T = temper_marginals(f, constant, np.exp(log_T))
         density = model.likelihood.predict_log_density(y, f_at_T)
         return 0.5 * PRIOR_ROWS * log_T**2 / total - np.average(density, weights=weights)
 
@@ -339,15 +339,15 @@ def temperature_of(model, f, y, weights):
     return float(np.exp(found.x)) if found.fun < loss(0.0) else 1.0
 
 
-def tempered(model, T):
+def temper(model, T):
     """Return the model whose g is T times that of ``model``, up to jitter."""
-    return replace(model, covariance=scaled(model.covariance, T**2))
+    return replace(model, covariance=rescale(model.covariance, T**2))
 
 
 def densities(model, scale, rows, T=1.0):
     """Return the log density (N,) of the targets of rows under the model at temperature T."""
-    f = latent(model, in_units(rows.X, scale))
-    return model.likelihood.predict_log_density(rows.y, at_temperature(f, constant_of(model), T))
+    f = latent(model, scale_inputs(rows.X, scale))
+    return model.likelihood.predict_log_density(rows.y, temper_marginals(f, constant_of(model), T))
 
 
 def _error(likelihood, f, y, weights):
@@ -381,13 +381,13 @@ def cross_validated_temperature(model, rows, groups, plan, step_seconds):
         seen = rows.some(fold != k)
         if not len(seen):
             return 1.0
-        start = at_prior(model.covariance, model.inducing, model.likelihood, model.mean)
-        f = latent(_trained(start, seen, plan, steps), rows.X[fold == k])
+        start = start_at_prior(model.covariance, model.inducing, model.likelihood, model.mean)
+        f = latent(_train(start, seen, plan, steps), rows.X[fold == k])
         mean[..., fold == k], var[..., fold == k] = f.mean, f.var
     return temperature_of(model, Marginals(mean, var), rows.y, rows.weights)
 
 
-def _trained(model, rows, plan, steps):
+def _train(model, rows, plan, steps):
     rng, M = np.random.default_rng(1), len(model.inducing)
     flops = COST * 8 * model.posterior.mean.size * M * (min(M, BATCH) + M)
     largest = WHOLE if len(rows) <= BATCH else MINIBATCH

@@ -39,7 +39,7 @@ from ...posteriors import Whitened
 from ...posteriors.base import add_to_diagonals
 from ...records import replace
 from ...runtime import tuning
-from .candidates import features, of_features
+from .candidates import feature_covariance, features
 from .held_out_density import factors_of, log_densities
 
 # largest variance of a process: without noise in the targets it would go to infinity, and jitter
@@ -81,7 +81,7 @@ def sums(covariance, Z, X, y, weights, jitter):
 
     N M^2 flops, and those of the features.
     """
-    k = of_features(covariance)
+    k = feature_covariance(covariance)
     K = k.matrix(Z)
     add_to_diagonals(K, jitter)
     L = kernels.cholesky(K)
@@ -102,7 +102,7 @@ def sums(covariance, Z, X, y, weights, jitter):
     )
 
 
-def tuned(found, noise, fixed_noise=False):
+def maximise_bound(found, noise, fixed_noise=False):
     """Maximise the bound over s and n, from s = 1 and n = ``noise``; ``fixed_noise`` keeps n.
 
     The variance stays below ``LARGEST``, and n large enough to factorise B.
@@ -154,7 +154,7 @@ class Collapsed:
 
     def predict(self, X):
         """Return mean and variance of f at X (N, D): two (N,) arrays. 4 N M^2 flops."""
-        k, means, variances = of_features(self.covariance), [], []
+        k, means, variances = feature_covariance(self.covariance), [], []
         for rows in _runs(X):
             phi = features(self.covariance, X[rows])
             Lam = kernels.solve_triangular(self._L, k.matrix(self.Z, phi))
@@ -168,7 +168,7 @@ class Collapsed:
 # --- scores ---
 
 
-class Judged(NamedTuple):
+class ScoredPosterior(NamedTuple):
     """A posterior and its scores on held-out rows."""
 
     collapsed: Any
@@ -179,38 +179,38 @@ class Judged(NamedTuple):
     gaussian: float  # mean Gaussian log density
 
 
-def judged(hyper, scale, rows, held, count):
-    """Compute the posterior of ``rows`` at given hyperparameters, and score it on ``held``.
+def score_posterior(hyper, scale, rows, held_out, count):
+    """Compute the posterior of ``rows`` at given hyperparameters, and score it on ``held_out``.
 
     An overfitted network has its largest bound at almost no noise. If held-out rows require a far
     larger variance, posteriors with more and more noise are tried as long as their Gaussian density
     rises.
     """
     Z, found = sums_of(hyper, rows, count)
-    X, exact = scale.X(held.X), at_rows(Z, rows)
-    s, n = (1.0, hyper.noise) if exact else tuned(found, hyper.noise)
-    best = _judged(Collapsed(hyper.covariance, Z, found, s, n), X, held)
+    X, exact = scale.X(held_out.X), are_rows(Z, rows)
+    s, n = (1.0, hyper.noise) if exact else maximise_bound(found, hyper.noise)
+    best = _score(Collapsed(hyper.covariance, Z, found, s, n), X, held_out)
     for _ in range(TRIES):
         if max(best.factors) < LARGE:
             break
-        s, n = tuned(found, n * MORE, fixed_noise=True)
-        other = _judged(Collapsed(hyper.covariance, Z, found, s, n), X, held)
+        s, n = maximise_bound(found, n * MORE, fixed_noise=True)
+        other = _score(Collapsed(hyper.covariance, Z, found, s, n), X, held_out)
         if other.gaussian <= best.gaussian:
             break
         best = other
     return best
 
 
-def _judged(collapsed, X, held):
+def _score(collapsed, X, held_out):
     mean, var_f = collapsed.predict(X)
-    a, c = factors_of(mean, var_f, collapsed.noise, held.y, held.weights)
+    a, c = factors_of(mean, var_f, collapsed.noise, held_out.y, held_out.weights)
     var = a * var_f + c * collapsed.noise
-    density = log_densities(mean, var, held.y, held.weights)
-    squares = np.square(mean - held.y)
-    gaussian = -0.5 * np.average(np.log(2 * np.pi * var) + squares / var, weights=held.weights)
-    score = float(np.average(density, weights=held.weights))
-    rmse = float(np.sqrt(np.average(squares, weights=held.weights)))
-    return Judged(collapsed, (a, c), density, score, rmse, float(gaussian))
+    density = log_densities(mean, var, held_out.y, held_out.weights)
+    squares = np.square(mean - held_out.y)
+    gaussian = -0.5 * np.average(np.log(2 * np.pi * var) + squares / var, weights=held_out.weights)
+    score = float(np.average(density, weights=held_out.weights))
+    rmse = float(np.sqrt(np.average(squares, weights=held_out.weights)))
+    return ScoredPosterior(collapsed, (a, c), density, score, rmse, float(gaussian))
 
 
 def density_of(found, scale, rows):
@@ -227,22 +227,23 @@ def posterior_of(hyper, rows, count, tune=True):
     rows as inducing inputs, do already.
     """
     Z, found = sums_of(hyper, rows, count)
-    best = tuned(found, hyper.noise) if tune and not at_rows(Z, rows) else (1.0, hyper.noise)
+    tune = tune and not are_rows(Z, rows)
+    best = maximise_bound(found, hyper.noise) if tune else (1.0, hyper.noise)
     return Collapsed(hyper.covariance, Z, found, *best)
 
 
 def sums_of(hyper, rows, count):
     """Return at most ``count`` inducing inputs (see ``inducing_of``), and the ``Sums`` of rows.
 
-    More jitter than noise would pass for noise in ``tuned``.
+    More jitter than noise would pass for noise in ``maximise_bound``.
     """
-    k, Z = of_features(hyper.covariance), inducing_of(hyper, rows, count)
+    k, Z = feature_covariance(hyper.covariance), inducing_of(hyper, rows, count)
     relative = RELATIVE_JITTER * float(k.diag(Z).mean())
     jitter = min(relative, max(TRAINED, OF_NOISE * hyper.noise))
     return Z, sums(hyper.covariance, Z, rows.X, rows.y, rows.weights, jitter)
 
 
-def at_rows(Z, rows):
+def are_rows(Z, rows):
     """Whether the inducing inputs are all distinct rows, which are then in memory."""
     return isinstance(rows.X, np.ndarray) and unique_rows.are_the_rows(Z, rows.X)
 
@@ -253,7 +254,7 @@ def inducing_of(hyper, rows, count):
     learnt = hyper.inducing
     if learnt is not None and len(learnt) >= count:
         return learnt
-    phi = features(hyper.covariance, rows.drawn(CLUSTERED, rng).X)
+    phi = features(hyper.covariance, rows.draw(CLUSTERED, rng).X)
     distinct = unique_rows.distinct(phi)[0]
     most = min(count, len(rows) // 2 if len(rows) > HALF else len(rows))
     if most >= len(distinct):
@@ -268,19 +269,19 @@ def inducing_of(hyper, rows, count):
 # --- a model with the posterior ---
 
 
-def scaled(covariance, factor):
+def rescale(covariance, factor):
     """Return the covariance times a factor."""
     if isinstance(covariance, OnFeatures):
-        return replace(covariance, covariance=scaled(covariance.covariance, factor))
+        return replace(covariance, covariance=rescale(covariance.covariance, factor))
     if isinstance(covariance, Sum):
-        return replace(covariance, parts=tuple(scaled(one, factor) for one in covariance.parts))
+        return replace(covariance, parts=tuple(rescale(one, factor) for one in covariance.parts))
     if isinstance(covariance, Product):
         first, *others = covariance.parts
-        return replace(covariance, parts=(scaled(first, factor), *others))
+        return replace(covariance, parts=(rescale(first, factor), *others))
     return replace(covariance, variance=covariance.variance * factor)
 
 
-def handed_over(collapsed, Z, factors, rows):
+def make_svgp(collapsed, Z, factors, rows):
     """Return ``(svgp, (a, c))``: an SVGP with the mean of the collapsed posterior of ``rows``.
 
     Its variance of f is a times that of the collapsed posterior, its noise c times.
@@ -294,7 +295,7 @@ def handed_over(collapsed, Z, factors, rows):
     a, c = factors
     for factor, inducing, noise in _tries(collapsed, Z, a):
         try:
-            return _multiplied(collapsed, inducing, noise, (factor, c), rows), (factor, c)
+            return _multiply_variances(collapsed, inducing, noise, (factor, c), rows), (factor, c)
         except NotPositiveDefinite as error:
             failed = error
     raise failed
@@ -309,21 +310,21 @@ def _tries(collapsed, Z, a):
     yield a, Z, n
     if a != 1:
         yield 1.0, Z, n
-    k = of_features(collapsed.covariance)
+    k = feature_covariance(collapsed.covariance)
     while len(Z) > FEWEST:
         Z, n = greedy_variance(Z, len(Z) // 2, k), 10 * n
         yield 1.0, Z, n
 
 
-def _multiplied(collapsed, Z, n, factors, rows):
+def _multiply_variances(collapsed, Z, n, factors, rows):
     """Make the model with factors (a, c); check that it predicts at the default jitter."""
     a, c = factors
-    sgpr = SGPR(scaled(collapsed.covariance, collapsed.s), Z, n)
+    sgpr = SGPR(rescale(collapsed.covariance, collapsed.s), Z, n)
     jitter = DEFAULT_JITTER[np.dtype(np.float64)] / a
     svgp = _optimum(sgpr, rows, jitter)
     q = Whitened(svgp.posterior.mean / np.sqrt(a), svgp.posterior.scale_tril)
     noise = replace(svgp.likelihood, variance=n * c)
-    covariance = scaled(svgp.covariance, a)
+    covariance = rescale(svgp.covariance, a)
     svgp = replace(svgp, covariance=covariance, posterior=q, likelihood=noise)
     predict_f(svgp, rows.X[:1])
     return svgp

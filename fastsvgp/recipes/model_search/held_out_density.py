@@ -149,13 +149,13 @@ def steps_of(svgp, noise, rows, plan):
     ``TRIED`` steps predict it; their result is dropped.
     """
     began = plan.spent
-    with_tails(svgp, noise, rows, TRIED, plan)
+    train_with_tails(svgp, noise, rows, TRIED, plan)
     each = (plan.spent - began) / TRIED
     steps = plan.count("Student-t steps", min(PART * plan.seconds / each, STEPS))
     return steps if steps >= FEWEST else None
 
 
-def with_tails(svgp, noise, rows, steps, plan):
+def train_with_tails(svgp, noise, rows, steps, plan):
     """Train q(u) under Student-t noise by ``steps`` natural steps on minibatches."""
     model, rng = replace(svgp, likelihood=noise), np.random.default_rng(SEED)
     M, batch = len(svgp.inducing), min(BATCH, len(rows))
@@ -168,11 +168,11 @@ def gains(heavy, svgp, X, y, weights):
     By predictive density, and by the Gaussian density of mean and variance.
     """
 
-    def by_moments(model):
+    def moment_density(model):
         mean, var = predict_y(model, X)
         return -0.5 * (np.log(var) + np.square(y - mean) / var)
 
     return tuple(
         better_by(density(heavy), density(svgp), weights)
-        for density in (lambda model: predict_log_density(model, X, y), by_moments)
+        for density in (lambda model: predict_log_density(model, X, y), moment_density)
     )

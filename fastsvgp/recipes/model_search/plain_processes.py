@@ -9,7 +9,7 @@ from ...records import replace
 from ...runtime import tuning
 from ...train import fit
 from .. import relevance, routine, second_try
-from .candidates import NOISE, ByMinibatches, Hyper, Minibatches, at_prior
+from .candidates import NOISE, ByMinibatches, Hyper, Minibatches, start_at_prior
 
 TRIALS = 1.1  # evaluations of the bound per iteration of L-BFGS
 SUBSET = 20_000  # rows among which inducing inputs are chosen
@@ -31,7 +31,7 @@ def plain_on(X):
     return Sum((Linear(1 / X.shape[1]), smooth_on(X)))
 
 
-def in_range(covariance):
+def raise_variances(covariance):
     """Return a covariance with variances of at least ``LEAST``.
 
     L-BFGS takes that of a part that explains nothing to the smallest number of float64.
@@ -49,7 +49,7 @@ class ByLBFGS:
     @property
     def model(self):
         sgpr = self._sgpr
-        return Hyper(in_range(sgpr.covariance), float(sgpr.noise_variance), sgpr.inducing)
+        return Hyper(raise_variances(sgpr.covariance), float(sgpr.noise_variance), sgpr.inducing)
 
 
 class Exact(ByLBFGS):
@@ -93,7 +93,7 @@ class Exact(ByLBFGS):
         self.bound = float(info.values[-1]) if len(info.values) else self.bound
         plan.did(flops * TRIALS * info.steps, info.steps)
 
-    def saved(self):
+    def get_state(self):
         return self._sgpr, None, None, {"steps": self.steps}
 
     def restore(self, model, optimiser, order, numbers):
@@ -122,7 +122,7 @@ class Plain(ByLBFGS):
         began = plan.spent
         if not self._started:
             self._begin(plan, seconds)
-        rows = self.rows.drawn(self.rows_at_once, self._rng)
+        rows = self.rows.draw(self.rows_at_once, self._rng)
         fixed = ("inducing",) if self._at_rows else ()
         flops = 4 * len(self._sgpr.inducing) ** 2 * (len(rows) + len(self._sgpr.inducing))
         if self._each is None or self._each[0] != len(rows):
@@ -143,8 +143,8 @@ class Plain(ByLBFGS):
         plan.did(flops * TRIALS * info.steps, info.steps)
 
     def _begin(self, plan, seconds):
-        rows, M = self.rows.drawn(self.rows_at_once, np.random.default_rng(0)), self.M
-        self._sgpr, tried = second_try.by_bound(self._sgpr, rows.X, rows.y, rows.weights)
+        rows, M = self.rows.draw(self.rows_at_once, np.random.default_rng(0)), self.M
+        self._sgpr, tried = second_try.choose_by_bound(self._sgpr, rows.X, rows.y, rows.weights)
         plan.did(2 * M**2 * (len(rows) + M) * tried, tried)
         if not self._at_rows:
             self._minibatches(plan, 0.5 * seconds)
@@ -152,7 +152,7 @@ class Plain(ByLBFGS):
 
     def _minibatches(self, plan, seconds):
         sgpr = self._sgpr
-        model = at_prior(sgpr.covariance, sgpr.inducing)
+        model = start_at_prior(sgpr.covariance, sgpr.inducing)
         trainer = Minibatches(
             model, self.rows, self.BATCH, self.RATE, self.NATURAL, self._rng, transform="log"
         )
@@ -161,7 +161,7 @@ class Plain(ByLBFGS):
         noise = float(found.likelihood.variance)
         self._sgpr = SGPR(found.covariance, found.inducing, noise)
 
-    def saved(self):
+    def get_state(self):
         numbers = {
             "steps": self.steps,
             "each": self._each,
@@ -191,7 +191,7 @@ class Scarce(ByMinibatches):
     def __init__(self, name, scale, rows, rng):
         distinct = unique_rows.distinct(rows.X, rows.weights)[0]
         Z = distinct if len(distinct) <= self.M else kmeans(rows.X, self.M, rng=0)
-        model = at_prior(smooth_on(rows.X), Z)
+        model = start_at_prior(smooth_on(rows.X), Z)
         trainer = Minibatches(
             model, rows, self.BATCH, self.RATE, self.NATURAL, rng, transform="log"
         )
@@ -222,7 +222,7 @@ class Relevant(ByMinibatches):
 
     def cost(self, plan):
         """Predict the seconds that the start takes, from one evaluation of its bound."""
-        rows = self.rows.drawn(tuning.current.relevance_rows, self._rng)
+        rows = self.rows.draw(tuning.current.relevance_rows, self._rng)
         exact = SGPR(smooth_on(rows.X), rows.X, NOISE)
         began = plan.spent
         collapsed_bound_and_grad(exact, rows.X, rows.y, wrt=LEARNT)
@@ -236,9 +236,9 @@ class Relevant(ByMinibatches):
         )
         now = tuning.current
         plan.did(8 * now.relevance_iterations * min(now.relevance_rows, len(rows)) ** 3)
-        distinct = unique_rows.distinct(rows.drawn(SUBSET, rng).X / lengthscales)[0]
+        distinct = unique_rows.distinct(rows.draw(SUBSET, rng).X / lengthscales)[0]
         Z = kmeans(distinct, min(self.M, len(distinct)), rng=0) * lengthscales
-        return self.trainer_of(at_prior(Matern32(1.0, lengthscales), Z))
+        return self.trainer_of(start_at_prior(Matern32(1.0, lengthscales), Z))
 
     def trainer_of(self, model):
         return Minibatches(

@@ -28,7 +28,7 @@ class PlanMismatch(ValueError):
     """A plan of another search."""
 
 
-class Plan:
+class SearchPlan:
     """The clock of a search, and the counts decided by it.
 
     Parameters
@@ -153,7 +153,7 @@ class SavedSearch:
     ----------
     stages : tuple of SavedStage
     plan : dict
-        As ``Found.plan``.
+        As ``SearchResult.plan``.
     seed : int
     data : dict
         Digests of the rows.
@@ -181,7 +181,7 @@ def saved_search(stages, plan, seed, rows, likelihood):
     )
 
 
-def to_resume(given, rows, likelihood, rng):
+def load_to_resume(given, rows, likelihood, rng):
     """Return a ``SavedSearch`` or the one in a file; ``ValueError`` if it is of another search.
 
     Without ``given`` it has no stages, and the seed of ``rng``.
@@ -209,14 +209,14 @@ def to_resume(given, rows, likelihood, rng):
 
 def stage_of(candidate, look, failure, plan, look_seconds):
     """Return the ``SavedStage`` of a candidate that was just trained."""
-    model, optimiser, order, numbers = candidate.saved()
+    model, optimiser, order, numbers = candidate.get_state()
     return SavedStage(
         model=model,
         optimiser=optimiser,
         order=order,
         candidate=candidate.name,
         numbers=as_json("state", numbers),
-        look=None if look is None else as_json("look", measured(look)),
+        look=None if look is None else as_json("look", measurements_of(look)),
         failure=failure,
         count=len(plan.counts),
         spent=plan.spent,
@@ -224,7 +224,7 @@ def stage_of(candidate, look, failure, plan, look_seconds):
     )
 
 
-def measured(look):
+def measurements_of(look):
     """Return the numbers of a look that its candidate does not have."""
     return {
         "seconds": look.seconds,

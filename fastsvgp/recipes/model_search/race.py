@@ -12,7 +12,7 @@ from ...errors import NotPositiveDefinite
 from ...runtime import tuning
 from .held_out_density import BETTER, better_by
 from .plan import PlanMismatch, restore, stage_of
-from .rows import scaled_rows
+from .rows import scale_rows
 
 # parts of the time: for each plain process on raw and on rank inputs, and for each candidate in the
 # first and in later rounds of the race
@@ -85,12 +85,12 @@ class Race:
     A subclass per kind of targets has these methods:
 
     - ``_candidates()`` returns the candidates of the race, after those that run before it.
-    - ``_at_once()`` sets ``best`` without a race, for few rows or little time.
+    - ``_run_without_race()`` sets ``best`` without a race, for few rows or little time.
     - ``_first(candidates)`` returns the look that the best one has to beat, or None.
     - ``_score_at(candidate)`` returns score, RMSE and factors of held-out rows, or raises one of
       ``FAILURES``.
     - ``answer(interrupted)`` returns ``(svgp, look)``: the model of all rows, and its look.
-    - ``rehearsed()`` returns a candidate for each kind of step, on raw inputs.
+    - ``rehearsal_candidates()`` returns a candidate for each kind of step, on raw inputs.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Race:
         All rows; inputs are unscaled, targets in the units of the model.
     rows : Rows
         Those for training.
-    held, last : Rows or None
+    held_out, last : Rows or None
         Held-out rows: those that score looks, and those that are used once. None for few rows.
     raw, ranks : Scale
         Scaling by standardisation, and by ranks; the same object if ranks change nothing.
@@ -124,11 +124,11 @@ class Race:
     constant = False  # whether all targets are equal
 
     def __init__(
-        self, likelihood, whole, rows, held, last, raw, ranks, plan, seed, tell, earlier=(),
+        self, likelihood, whole, rows, held_out, last, raw, ranks, plan, seed, tell, earlier=(),
         networks=True,
     ):  # fmt: skip
         self._likelihood, self.whole, self._plan, self._seed = likelihood, whole, plan, seed
-        self.rows, self.held, self.last = rows, held, last
+        self.rows, self.held_out, self.last = rows, held_out, last
         self._scales = {"raw": raw} | ({} if ranks is raw else {"rank": ranks})
         self._units, self._earlier, self.done = {}, earlier, []
         self.story, self._tell = [], tell
@@ -151,8 +151,8 @@ class Race:
 
     def run(self):
         """Run all stages; set ``best``, and ``first``, the look that it has to beat, or None."""
-        if self.held is None or self._brief or self.constant:
-            return self._at_once()
+        if self.held_out is None or self._brief or self.constant:
+            return self._run_without_race()
         candidates = self._candidates()
         self._finish(self._race(candidates))
         if self.best is None:
@@ -183,7 +183,7 @@ class Race:
             look = None if stage.look is None else self._look_of(candidate, **stage.look)
             failure, self._look_seconds = stage.failure, stage.look_seconds
         else:
-            look, failure = self._trained(candidate, seconds, part)
+            look, failure = self._train_and_score(candidate, seconds, part)
             stage = stage_of(candidate, look, failure, self._plan, self._look_seconds)
         self.done.append(stage)
         if look is None:
@@ -198,7 +198,7 @@ class Race:
             self.best = look
         return look
 
-    def _trained(self, candidate, seconds, part):
+    def _train_and_score(self, candidate, seconds, part):
         """Train a candidate; return its look, or None and the reason for a failure."""
         try:
             candidate.take(self._plan, seconds, part)
@@ -224,7 +224,7 @@ class Race:
         """Return the scale of these inputs, and the training rows in its units."""
         scale = self._scales[inputs]
         if inputs not in self._units:
-            self._units[inputs] = scaled_rows(self.rows, scale)
+            self._units[inputs] = scale_rows(self.rows, scale)
         return scale, self._units[inputs]
 
     def _rng(self):
@@ -287,7 +287,7 @@ class Race:
     def _finish(self, leaders):
         """Train the winner for the rest of the time, less the end; if it fails, the next one."""
         for winner in leaders:
-            seconds = self._plan.left - self._at_end()
+            seconds = self._plan.left - self._reserve()
             # the budget can be spent already
             if not self._plan.count("worth training on", seconds > self._slice(0)):
                 return
@@ -320,7 +320,7 @@ class Race:
             return
         for part in SETTLING:
             seconds = self._slice(part)
-            if not self._plan.count("settles", self._plan.left - self._at_end() > seconds):
+            if not self._plan.count("settles", self._plan.left - self._reserve() > seconds):
                 return
             network.go_back(best.state)
             self.say(f"{network.name}: back to {best.seconds:.1f} s, with step sizes that fall")
@@ -354,10 +354,10 @@ class Race:
 
     def _has_time(self):
         """Whether the time left exceeds the end and another slice."""
-        needed = self._at_end() + self._slice(FIRST)
+        needed = self._reserve() + self._slice(FIRST)
         return bool(self._plan.count("has time", lambda: self._plan.left > needed))
 
-    def _at_end(self):
+    def _reserve(self):
         """Return the seconds reserved for the end."""
         left = max(self._plan.left, 0.0)
         return min(AT_END_MOST * left, max(AT_END_PART * self._plan.seconds, AT_END_SECONDS))

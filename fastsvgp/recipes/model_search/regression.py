@@ -11,16 +11,16 @@ from .candidates import DEEP, RELU, WIDE, WIDER, Deep
 from .collapsed_posterior import (
     ROWS,
     M,
-    at_rows,
+    are_rows,
     density_of,
-    handed_over,
-    judged,
+    make_svgp,
     posterior_of,
+    score_posterior,
 )
-from .held_out_density import BETTER, better_by, gains, steps_of, student_noise, with_tails
+from .held_out_density import BETTER, better_by, gains, steps_of, student_noise, train_with_tails
 from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
 from .race import FAILURES, FIRST, Race, reason
-from .rows import scaled_rows
+from .rows import scale_rows
 
 EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
 BY_BOUND = 0.35  # of the time, for each of two exact processes on few rows
@@ -43,15 +43,15 @@ class Regression(Race):
         super().__init__(*given)
         self.constant = bool(constant(np.ptp(self.rows.y), self.rows.y))
 
-    def rehearsed(self):
+    def rehearsal_candidates(self):
         data, rng = ("", *self._data("raw")), self._rng()
         networks = [Deep(*data, rng, one, M=8) for one in (WIDE, RELU)]
         return [Exact(*data), Plain(*data, rng), *networks]
 
     def _score_at(self, candidate):
-        rows = candidate.rows.drawn(ROWS, np.random.default_rng(1))
-        found = judged(candidate.model, candidate.scale, rows, self.held, M)
-        self._plan.did(3 * M**2 * len(rows) + 20 * M**3 + 4 * M**2 * len(self.held), 10)
+        rows = candidate.rows.draw(ROWS, np.random.default_rng(1))
+        found = score_posterior(candidate.model, candidate.scale, rows, self.held_out, M)
+        self._plan.did(3 * M**2 * len(rows) + 20 * M**3 + 4 * M**2 * len(self.held_out), 10)
         return found.score, found.rmse, found.factors
 
     @property
@@ -70,12 +70,12 @@ class Regression(Race):
         # an exact process has run before
         return self._last(candidates[-1]) if candidates[-1].name == RELEVANT else self.first
 
-    def _at_once(self):
+    def _run_without_race(self):
         T = self._plan.seconds
-        why = "few distinct rows" if self.held is None else self._too_brief
+        why = "few distinct rows" if self.held_out is None else self._too_brief
         why = "all targets are equal, which says nothing about noise" if self.constant else why
         raw = self._data("raw")
-        exact = self._few and self.held is None
+        exact = self._few and self.held_out is None
         name = "exact" if exact else "plain, raw inputs"
         self.say(f"{name}, without a race: {why}")
         if exact and not self.constant:
@@ -139,15 +139,15 @@ class Regression(Race):
 
         All held-out rows count, because neither candidate was selected on any of them.
         """
-        held, densities = self.held.and_more(self.last), []
+        held_out, densities = self.held_out.and_more(self.last), []
         for one in (look, self.first):
             _, rows = self._data("raw" if one is self.first else "rank")
-            found = judged(one.model, one.scale, rows, self.held, M)
-            densities.append(density_of(found, one.scale, held))
-        better = better_by(*densities, held.weights)
+            found = score_posterior(one.model, one.scale, rows, self.held_out, M)
+            densities.append(density_of(found, one.scale, held_out))
+        better = better_by(*densities, held_out.weights)
         self.say(
             f"{look.candidate} against {self.first.candidate}: {better:+.1f} standard errors on"
-            f" {len(held)} held-out rows"
+            f" {len(held_out)} held-out rows"
         )
         return better > BETTER
 
@@ -189,33 +189,34 @@ class Regression(Race):
     # --- from the best look to a model of all rows ---
 
     def answer(self, interrupted):
-        if self.held is None or not self.looks:
-            rows = scaled_rows(self.rows, self.best.scale)
+        if self.held_out is None or not self.looks:
+            rows = scale_rows(self.rows, self.best.scale)
             collapsed = posterior_of(self.best.model, rows, M, tune=not self.constant)
-            svgp, _ = self._on_all(self.best, collapsed, (1.0, 1.0))
+            svgp, _ = self._train_on_all(self.best, collapsed, (1.0, 1.0))
             return svgp, self.best
         look, found = self._best(interrupted)
         if not interrupted:
             look, found = self._final(look, found)
-        svgp, factors = self._on_all(look, found.collapsed, found.factors)
+        svgp, factors = self._train_on_all(look, found.collapsed, found.factors)
         unusual = tuning.current.unusual_factor
         for name, factor in zip(("variance of f", "noise"), factors, strict=True):
             if not 1 / unusual <= factor <= unusual:
                 self.say(f"held-out rows multiply the {name} by {factor:.2g}")
         if not interrupted:
-            svgp = self._under_tails(svgp, look, found)
+            svgp = self._try_tails(svgp, look, found)
         self.say(f"model: {look.candidate}, {len(svgp.inducing)} inducing inputs, all rows")
         return svgp, look
 
     def _best(self, interrupted):
-        """Return ``(look, Judged)`` of the best look, with M inducing inputs or more, by time."""
+        """Return the best look and its ``ScoredPosterior``; M inducing inputs, or more by time."""
         for look in sorted(self.looks, key=lambda look: -look.score):
-            rows = scaled_rows(self.rows, look.scale)
+            rows = scale_rows(self.rows, look.scale)
+            given = look.model, look.scale, rows, self.held_out
             counts = {M} if interrupted or self._learnt(look) else {M, self._largest(rows, look)}
             found = []
             for count in sorted(counts):
                 try:
-                    found.append(judged(look.model, look.scale, rows, self.held, count))
+                    found.append(score_posterior(*given, count))
                 except NotPositiveDefinite as error:
                     failed = error
                     continue
@@ -236,59 +237,59 @@ class Regression(Race):
         """Return the number of inducing inputs that the remaining time allows."""
         network = isinstance(look.model.covariance, OnFeatures)
 
-        def decided():
+        def decide():
             flops = max(self._plan.left - 0.5, 0.3) / 3 * SLOW
             most = max(M, len(rows) // 8) if network else MOST
             return np.clip(np.sqrt(flops / (2 * len(rows) + 3000)), 128, min(MOST, most))
 
-        return self._plan.count("inducing inputs", decided)
+        return self._plan.count("inducing inputs", decide)
 
     def _final(self, look, found):
-        """Choose between the winner, of which ``found`` is ``Judged``, and the first candidate."""
+        """Choose between the winner, with the posterior ``found``, and the first candidate."""
         both = {look.candidate: found}
 
         def densities(one):
             if one is not look:
-                rows = scaled_rows(self.rows, one.scale)
-                both[one.candidate] = judged(one.model, one.scale, rows, self.held, M)
+                rows = scale_rows(self.rows, one.scale)
+                both[one.candidate] = score_posterior(one.model, one.scale, rows, self.held_out, M)
             return density_of(both[one.candidate], one.scale, self.last)
 
         look = self._last_word(look, densities)
         return look, both[look.candidate]
 
-    def _on_all(self, look, collapsed, factors):
-        """Return ``handed_over`` of all rows."""
-        rows = scaled_rows(self.whole, look.scale)
+    def _train_on_all(self, look, collapsed, factors):
+        """Return ``make_svgp`` of all rows."""
+        rows = scale_rows(self.whole, look.scale)
         Z = collapsed.Z
-        if at_rows(Z, scaled_rows(self.rows, look.scale)):
+        if are_rows(Z, scale_rows(self.rows, look.scale)):
             Z = unique_rows.distinct(rows.X)[0]
-        return handed_over(collapsed, Z, factors, rows)
+        return make_svgp(collapsed, Z, factors, rows)
 
-    def _under_tails(self, svgp, look, found):
+    def _try_tails(self, svgp, look, found):
         """Try Student-t noise if the tails of residuals are heavy.
 
         It replaces Gaussian noise if held-out rows prefer it by two standard errors.
         """
-        held = self.held
-        X, rows = look.scale.X(held.X), scaled_rows(self.rows, look.scale)
+        held_out = self.held_out
+        X, rows = look.scale.X(held_out.X), scale_rows(self.rows, look.scale)
         mean, var_f = found.collapsed.predict(X)
-        noise = student_noise(held.y - mean, found.factors[0] * var_f, held.weights)
+        noise = student_noise(held_out.y - mean, found.factors[0] * var_f, held_out.weights)
         if noise is None:
             return svgp
         Z = found.collapsed.Z
         try:
-            gaussian, _ = handed_over(found.collapsed, Z, found.factors, rows)
-            start, _ = handed_over(found.collapsed, Z, (1.0, 1.0), rows)
+            gaussian, _ = make_svgp(found.collapsed, Z, found.factors, rows)
+            start, _ = make_svgp(found.collapsed, Z, (1.0, 1.0), rows)
             steps = steps_of(start, noise, rows, self._plan)
             if steps is None:
                 return svgp
-            heavy = with_tails(start, noise, rows, steps, self._plan)
-            better, by_moments = gains(heavy, gaussian, X, held.y, held.weights)
+            heavy = train_with_tails(start, noise, rows, steps, self._plan)
+            better, by_moments = gains(heavy, gaussian, X, held_out.y, held_out.weights)
             taken = better > BETTER and by_moments > -BETTER
             if taken:
-                start, _ = self._on_all(look, found.collapsed, (1.0, 1.0))
-                svgp = with_tails(
-                    start, noise, scaled_rows(self.whole, look.scale), steps, self._plan
+                start, _ = self._train_on_all(look, found.collapsed, (1.0, 1.0))
+                svgp = train_with_tails(
+                    start, noise, scale_rows(self.whole, look.scale), steps, self._plan
                 )
         except FAILURES as error:
             self.say(f"Student-t noise: failed ({reason(error)})")

@@ -11,14 +11,14 @@ import numpy as np
 
 from ...errors import BadEntry
 from ...inducing import unique_rows
-from ..names import BINARY, MULTICLASS, likelihood_of, named
+from ..names import BINARY, MULTICLASS, likelihood_of, look_up
 from ..scaling import (
     ClassScale,
     Scale,
-    checked_rows,
+    check_shapes,
+    check_values,
     constant,
     constant_scale,
-    shaped_rows,
     usable_rows,
 )
 
@@ -30,7 +30,7 @@ RANKED = 20_000  # rows from which the quantiles of inputs are computed
 
 
 @dataclass(frozen=True)
-class Rows:
+class SearchRows:
     """Rows X (N, D), y (N,), weights (N,) or None. ``X`` is an array, or ``MappedInputs``."""
 
     X: Any
@@ -42,9 +42,9 @@ class Rows:
 
     def some(self, chosen):
         weights = None if self.weights is None else self.weights[chosen]
-        return Rows(self.X[chosen], self.y[chosen], weights)
+        return SearchRows(self.X[chosen], self.y[chosen], weights)
 
-    def drawn(self, count, rng):
+    def draw(self, count, rng):
         """Draw at most ``count`` rows at random; those on disk are read."""
         if len(self) <= count:
             return self if isinstance(self.X, np.ndarray) else self.some(np.arange(len(self)))
@@ -55,11 +55,12 @@ class Rows:
         weights = None
         if self.weights is not None:
             weights = np.concatenate([self.weights, others.weights])
-        return Rows(np.concatenate([self.X, others.X]), np.concatenate([self.y, others.y]), weights)
+        X, y = np.concatenate([self.X, others.X]), np.concatenate([self.y, others.y])
+        return SearchRows(X, y, weights)
 
 
-def held_out(rows, count, rng):
-    """Hold out about ``count`` rows; return ``(training, held)``. Equal inputs stay together."""
+def hold_out(rows, count, rng):
+    """Return training rows and about ``count`` held-out rows. Equal inputs stay together."""
     groups = groups_of(rows.X, rng)
     sizes = np.bincount(groups)
     order = rng.permutation(len(sizes))
@@ -69,8 +70,8 @@ def held_out(rows, count, rng):
     taken = min(np.searchsorted(np.cumsum(sizes[order]), count) + 1, -(-len(order) // 2))
     chosen = np.zeros(len(sizes), bool)
     chosen[order[:taken]] = True
-    held = chosen[groups]
-    return rows.some(~held), rows.some(np.flatnonzero(held))  # numbers read rows on disk
+    held_out = chosen[groups]
+    return rows.some(~held_out), rows.some(np.flatnonzero(held_out))  # numbers read rows on disk
 
 
 def groups_of(X, rng):
@@ -89,7 +90,7 @@ def number_held(rows, part, least, most):
     return int(np.clip(part * len(rows), least, most))
 
 
-def distinct_count(rows: Rows):
+def distinct_count(rows: SearchRows):
     """Count the distinct input rows."""
     return len(np.unique(groups_of(rows.X, np.random.default_rng(0))))
 
@@ -136,7 +137,7 @@ class MappedInputs:
     def __array__(self, dtype=None, copy=None):
         return np.asarray(self[:], dtype)
 
-    def scaled(self, scale):
+    def scale(self, scale):
         """Return the same rows in the units of a model."""
         return MappedInputs(self._source, self._chosen, scale)
 
@@ -146,12 +147,12 @@ class MappedInputs:
         return (slice(start, start + size) for start in range(0, len(self), size))
 
 
-def mapped_rows(X, y, weights, labels):
+def check_mapped_rows(X, y, weights, labels):
     """Check data with inputs on disk chunk by chunk, as ``usable_rows`` does.
 
     Returns X as ``MappedInputs``, y, and weights or None.
     """
-    X, y, weights = shaped_rows(X, y, weights, labels)
+    X, y, weights = check_shapes(X, y, weights, labels)
     there = None if weights is None else np.flatnonzero(weights > 0)
     X = MappedInputs(X, there)
     if there is not None:
@@ -159,7 +160,7 @@ def mapped_rows(X, y, weights, labels):
     targets = []
     for rows in X.chunks():
         try:
-            targets.append(checked_rows(X[rows], y[rows], labels)[1])
+            targets.append(check_values(X[rows], y[rows], labels)[1])
         except BadEntry as error:
             row = rows.start + error.index[0]
             error.index = (int(row if there is None else there[row]), *error.index[1:])
@@ -169,7 +170,7 @@ def mapped_rows(X, y, weights, labels):
 
 def scale_of(kind, X, y, scale_target, weights):
     """Fit a ``Scale`` of this kind to ``MappedInputs`` in two passes."""
-    scale = kind.of(np.empty((len(X), 0)), y, scale_target, weights=weights)
+    scale = kind.fit(np.empty((len(X), 0)), y, scale_target, weights=weights)
     counts = np.ones(len(X)) if weights is None else weights
     total, largest = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for rows in X.chunks():
@@ -199,20 +200,20 @@ def sample_for_ranks(rows):
     Returns inputs and weights.
     """
     if isinstance(rows.X, MappedInputs):
-        rows = rows.drawn(RANKED, np.random.default_rng(3))
+        rows = rows.draw(RANKED, np.random.default_rng(3))
     return rows.X, rows.weights
 
 
-def in_units(X, scale):
+def scale_inputs(X, scale):
     """Convert inputs, in memory or on disk, to the units of a model."""
-    return X.scaled(scale) if isinstance(X, MappedInputs) else scale.X(X)
+    return X.scale(scale) if isinstance(X, MappedInputs) else scale.X(X)
 
 
-def scaled_rows(rows, scale):
+def scale_rows(rows, scale):
     """Convert rows to the units of a model; in memory they are contiguous."""
-    X = in_units(rows.X, scale)
+    X = scale_inputs(rows.X, scale)
     X = X if isinstance(X, MappedInputs) else np.ascontiguousarray(X)
-    return Rows(X, rows.y, rows.weights)
+    return SearchRows(X, rows.y, rows.weights)
 
 
 # --- the rows and the likelihood of a search ---
@@ -224,11 +225,11 @@ def task_of(likelihood, X, y, weights):
     The likelihood is None for real-valued targets. ``rows`` are in float64: inputs are unscaled,
     targets are standardised, counts, or codes.
     """
-    named("likelihood", likelihood, LIKELIHOODS)
+    look_up("likelihood", likelihood, LIKELIHOODS)
     labels = likelihood not in ("gaussian", "poisson")
     y = np.asarray(y) if labels else y
     if on_disk(X):
-        X, y, weights = mapped_rows(X, y, weights, labels)
+        X, y, weights = check_mapped_rows(X, y, weights, labels)
     else:
         X, y, weights = usable_rows(X, y, weights, labels)
         X = X.astype(np.float64)
@@ -244,25 +245,25 @@ def task_of(likelihood, X, y, weights):
     if likelihood == "poisson":
         chosen = likelihood_of("poisson", y, weights=weights)
         chosen.check_targets(y, "y")
-        return chosen, scale, Rows(X, y, weights)
+        return chosen, scale, SearchRows(X, y, weights)
     # rounding of a mean is not noise
     equal = constant(np.ptp(y), y)
-    return None, scale, Rows(X, np.zeros(len(y)) if equal else scale.y(y), weights)
+    return None, scale, SearchRows(X, np.zeros(len(y)) if equal else scale.y(y), weights)
 
 
 def _scale_of(kind, X, y, scale_target, weights):
     if isinstance(X, MappedInputs):
         return scale_of(kind, X, y, scale_target, weights)
-    return kind.of(X, y, scale_target, weights=weights)
+    return kind.fit(X, y, scale_target, weights=weights)
 
 
 def _classes(likelihood, X, y, weights):
     scale = _scale_of(ClassScale, X, y, False, weights)
-    C, usual = scale.with_classes(y)
+    C, usual = scale.set_classes(y)
     if likelihood == "classes":
         likelihood = usual
     if likelihood in BINARY and C != 2:
         raise ValueError(
             f"`likelihood` {likelihood!r} has 2 classes, but `y` has {C}; 'classes' chooses by `y`"
         )
-    return likelihood_of(likelihood, num_classes=C), scale, Rows(X, scale.y(y), weights)
+    return likelihood_of(likelihood, num_classes=C), scale, SearchRows(X, scale.y(y), weights)

@@ -20,9 +20,9 @@ from ..names import MULTICLASS
 from ..scaling import Scale
 from ..searching import Start
 from .classes_and_counts import ClassesAndCounts
-from .plan import Plan, counts_of, saved_search, to_resume
+from .plan import SearchPlan, counts_of, load_to_resume, saved_search
 from .regression import Regression
-from .rows import Rows, distinct_count, held_out, number_held, sample_for_ranks, task_of
+from .rows import SearchRows, distinct_count, hold_out, number_held, sample_for_ranks, task_of
 
 FEW = 200  # distinct rows below which nothing is held out
 STEERING = 0.1, 50, 3000  # rows that score looks: part of the others, at least, at most
@@ -31,7 +31,7 @@ INTERRUPTED = "interrupted: the best look so far is the result"
 
 
 @dataclass(frozen=True)
-class Found(Start):
+class SearchResult(Start):
     """Result of a search: a trained model and how it was found.
 
     Attributes
@@ -82,7 +82,7 @@ def search(
     tell: Callable[[str], object] | None = None,
     resume: Any = None,
     extrapolate: bool = False,
-) -> Found:
+) -> SearchResult:
     """Find the best model in an amount of time.
 
     Train candidates for a short time each: processes on inputs, on their ranks, and on the features
@@ -108,16 +108,17 @@ def search(
         Non-negative weight of each row.
     rng : None, int or Generator
     plan : dict or str, optional
-        ``Found.plan`` of an earlier search, or its JSON. With the same data, ``seconds``, seed and
-        number of threads the model is the same to the bit.
+        ``SearchResult.plan`` of an earlier search, or its JSON. With the same data, ``seconds``,
+        seed and number of threads the model is the same to the bit.
     by_work : bool
         Count operations, 4e10 per second, instead of time. The plan is then the same on every
         machine.
     tell : function ``(line)``, optional
         Called with each line of the story during the search.
     resume : SavedSearch or path, optional
-        ``Found.saved`` of an interrupted search of the same data, or a file that ``fs.save`` wrote
-        of it. Finished stages are not trained again, and the clock goes on where it stopped.
+        ``SearchResult.saved`` of an interrupted search of the same data, or a file that
+        ``fs.save`` wrote of it. Finished stages are not trained again, and the clock goes on where
+        it stopped.
     extrapolate : bool
         Leave ranks and networks out, so that a process on the inputs themselves extrapolates. By
         default the variance of a raced model grows outside the training range, and all but such a
@@ -125,7 +126,7 @@ def search(
 
     Returns
     -------
-    Found
+    SearchResult
         A trained ``Start``.
 
     Raises
@@ -159,12 +160,12 @@ def search(
     given = counts_of(plan)
     check.flag("extrapolate", extrapolate)
     likelihood, raw, rows = task_of(likelihood, X, y, weights)
-    earlier = to_resume(resume, rows, likelihood, rng)
+    earlier = load_to_resume(resume, rows, likelihood, rng)
     seed, given = earlier.seed, given or counts_of(earlier.plan)
     began = time.perf_counter()
     _rehearse(likelihood)
     compiling = time.perf_counter() - began
-    plan = Plan(seconds, by_work, given)
+    plan = SearchPlan(seconds, by_work, given)
     with collect_signals() as signals:
         tell = tell or (lambda line: None)
         race = _race_of(likelihood, rows, raw, plan, seed, tell, earlier.stages, extrapolate)
@@ -184,7 +185,7 @@ def search(
         held = likelihood is not None or not plain
         model = unsure_outside(model, chosen.scale, rows, held)
     looks = tuple(one.to_json() for one in race.looks)
-    return Found(
+    return SearchResult(
         model,
         {},
         chosen.scale,
@@ -200,15 +201,15 @@ def search(
 
 def _race_of(likelihood, rows, raw, plan, seed, tell, earlier, extrapolate):
     """Make the race of these rows, with held-out rows if there are enough."""
-    ranks = raw if extrapolate else raw.ranked(*sample_for_ranks(rows))
+    ranks = raw if extrapolate else raw.add_column_maps(*sample_for_ranks(rows))
     ranks = raw if ranks is raw or all(column is None for column in ranks.x_map) else ranks
     split = rows, None, None
     # without a race nothing is held out
     brief = likelihood is not None and plan.seconds < tuning.current.race_seconds
     if distinct_count(rows) >= FEW and not brief:
         rng = np.random.default_rng([seed, 0])
-        rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)
-        split = *held_out(rest, number_held(rest, *STEERING), rng), last
+        rest, last = hold_out(rows, number_held(rows, *LAST_WORD), rng)
+        split = *hold_out(rest, number_held(rest, *STEERING), rng), last
     given = likelihood, rows, *split, raw, ranks, plan, seed, tell, earlier, not extrapolate
     return (Regression if likelihood is None else ClassesAndCounts)(*given)
 
@@ -241,11 +242,11 @@ def _rehearse_kind(kind):
     if kind is not None:
         y = (y > 0).astype(np.int64 if kind is not Poisson else np.float64)
     likelihood = kind and (kind(num_classes=3) if kind in MULTICLASS.values() else kind())
-    rows, raw = Rows(X, y), Scale.of(X, y, kind is None)
-    plan = Plan(0.0)
+    rows, raw = SearchRows(X, y), Scale.fit(X, y, kind is None)
+    plan = SearchPlan(0.0)
     race = (Regression if kind is None else ClassesAndCounts)(
         likelihood, *[rows] * 4, raw, raw, plan, 0, print
     )
-    for candidate in race.rehearsed():
+    for candidate in race.rehearsal_candidates():
         candidate.take(plan, 0.0)
         race._look_at(candidate)

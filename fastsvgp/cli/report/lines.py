@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 
-from ...recipes.remedies import unfinished
+from ...recipes.remedies import describe_end
 from ..data import images, targets
-from ..errors import shown
+from ..errors import join
 from ..settings import defaults, periodic
 from ..settings.names import LIKELIHOODS, METHODS
 from ..settings.qsgp import EXACT
@@ -44,7 +44,7 @@ def data(say, task, settings, title):
     say(f"{title}")
     say(
         f"  data       {len(task.y)} rows, {num_inputs} input{'s'[: num_inputs != 1]}, "
-        f"{_named_targets(task.target_name)}"
+        f"{_name_targets(task.target_name)}"
     )
     for line in task.encoding.describe() if task.encoding else ():
         say(f"  inputs     {line}")
@@ -68,7 +68,7 @@ def data(say, task, settings, title):
     if constant and not settings.patch_shape:
         say(
             "  note       constant over the training rows, and so without information:"
-            f" {shown(constant)}"
+            f" {join(constant)}"
         )
 
 
@@ -97,7 +97,7 @@ def training(say, trained, seconds, outcome):
         f" {trained.elbo:.5g}"
     )
     if outcome.ended == "short" and not trained.interrupted:
-        say(f"  note       {unfinished(len(trained.values), outcome, metrics.WORDS)}")
+        say(f"  note       {describe_end(len(trained.values), outcome, metrics.WORDS)}")
 
 
 def scores(say, results):
@@ -126,7 +126,7 @@ def describe_model(task, settings):
     deep = f" of {settings.layers} layers" if settings.layers else ""
     shape = settings.patch_shape
     patches = f" of {images.describe(shape)} patches" if shape else ""
-    covariance = COVARIANCES[settings.covariance] + periodic.described(settings, task.input_names)
+    covariance = COVARIANCES[settings.covariance] + periodic.describe(settings, task.input_names)
     latents = settings.latents
     functions = (
         ""
@@ -138,8 +138,8 @@ def describe_model(task, settings):
     return f"{METHODS[settings.method]}{deep}{functions}, {covariance}{patches}{lengthscales}"
 
 
-def _named_targets(name):
-    return f"targets {shown(map(repr, name))}" if isinstance(name, list) else f"target {name!r}"
+def _name_targets(name):
+    return f"targets {join(map(repr, name))}" if isinstance(name, list) else f"target {name!r}"
 
 
 def _describe_sizes(settings):
@@ -163,7 +163,7 @@ def _describe_target(task):
     choice = f"{task.reason} -> {LIKELIHOODS[task.likelihood]} likelihood"
     if task.reason != "as asked":
         choice += " (--likelihood changes it)"
-    return choice + (f"; classes {shown(task.classes, 12)}" if task.classes else "")
+    return choice + (f"; classes {join(task.classes, 12)}" if task.classes else "")
 
 
 def steps(trained):
