@@ -72,6 +72,7 @@ def listed(page):
         module = match[1] or module
         if match[2]:
             found.append(f"{module}.{match[2]}".removeprefix("fastsvgp."))
+    found = [f"extending.{name}" if name.startswith("models.") else name for name in found]
     return found
 
 

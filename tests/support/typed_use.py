@@ -170,9 +170,8 @@ fs.sample_f(model, X, 3, seed=0)  # type: ignore[call-arg]
 fs.sample_paths(model, 3, seed=0)  # type: ignore[call-arg]
 fs.optimal_svgp(trained, X, Y, jiter=1e-6)  # type: ignore[call-arg]
 fs.collapsed_bound_and_grad(trained, X, Y, weight=Y)  # type: ignore[call-arg]
-fs.bounds.elbo_and_grad_from_blocks(
-    fs.records.Blocks(X, X, Y), posterior, fs.Gaussian(0.1), Y, num_date=3
-)  # type: ignore[call-arg]
+given = (fs.records.Blocks(X, X, Y), posterior, fs.Gaussian(0.1), Y)
+fs.bounds.elbo_and_grad_from_blocks(*given, num_date=3)  # type: ignore[call-arg]
 fs.posteriors.convert(model, fs.Whitened, jiter=1e-6)  # type: ignore[call-arg]
 fs.ravel(model, unconstraind=True)  # type: ignore[call-arg]
 fs.adam(step=0.1)  # type: ignore[call-arg]
