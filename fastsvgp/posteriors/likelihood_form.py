@@ -51,7 +51,9 @@ from .pseudo_targets import (
 
 @record
 class LikelihoodForm(PseudoData):
-    """q(u) = N(Kuu w, (Kuu^-1 + S~^-1)^-1): the covariance of p(u) N(m~ | u, S~), normalised.
+    """L-SVGP: q(u) = N(Kuu w, (Kuu^-1 + S~^-1)^-1).
+
+    The covariance is that of p(u) N(m~ | u, S~), normalised.
 
     Parameters
     ----------

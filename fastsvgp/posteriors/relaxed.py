@@ -17,9 +17,10 @@ from .trace_estimates import SampledPass
 
 @record
 class Relaxed(PseudoData):
-    """``LikelihoodForm`` without factorisations: P = 2 T - T (Kuu + S~) T replaces the inverse.
+    """R-SVGP: the ``LikelihoodForm`` of L-SVGP without factorisations.
 
-    Here T = L L'. Bounds need no decomposition and no triangular solve.
+    P = 2 T - T (Kuu + S~) T replaces the inverse of Kuu + S~, with T = L L'. Bounds need no
+    decomposition and no triangular solve.
 
     Parameters
     ----------
