@@ -128,7 +128,7 @@ def test_what_a_group_costs_a_step(one_rank, monkeypatch):
         )
     )
     assert (
-        row[:3] == [8, 30, 8 * (5 + 1 + 36 + 8 + 64 + 9 + 1)]
+        row[:3] == [8, 30, 8 * (1 + 36 + 8 + 64 + 9 + 1)]
         and len(row) == len(device_sums.COLUMNS)
         and min(row[3:]) > 0
     )
