@@ -327,7 +327,9 @@ _HOMES = {
 _DOTTED = [
     f"{module}.{name}"
     for module, files in MODULES.items()
-    for name in sorted(name for names in files.values() for name in names)
+    for name in sorted(
+        name for file, names in files.items() for name in names or [file.rpartition(".")[2]]
+    )
     if name not in FRONT
 ]
 

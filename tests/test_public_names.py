@@ -274,6 +274,7 @@ def test_stubs_declare_nothing_themselves(path):
         ("Matern5", "Matern52"),
         ("greedy_variance", "inducing.greedy_variance"),
         ("InducingPatches", "inducing.patches"),
+        ("schedules", "optim.schedules"),
         ("GaussianProcessRegressor", "sklearn.SVGPRegressor"),
         ("Kmeans", "inducing.kmeans"),
         ("kernel", "covariances"),

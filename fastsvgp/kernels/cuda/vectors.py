@@ -18,7 +18,7 @@ _launch = loader.launcher("vectors", BLOCK)
 
 
 def _filling(blocks):
-    """Return so many blocks, or those that fill the device."""
+    """Limit a number of blocks to what fills the device."""
     return min(blocks, BLOCKS_EACH * cuda_devices.multiprocessors())
 
 
