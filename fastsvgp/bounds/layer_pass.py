@@ -105,7 +105,7 @@ class LayerPass(LayerProtocol):
             need = [
                 name for name in need if name.partition(".")[0] not in ("covariance", "inducing")
             ]
-        self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, of_posterior = _needs(
+        self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, of_posterior = needs_of(
             tuple(need), layer.mean is not None
         )
         self._inner_Kuf = layer.covariance.inner_need(self._of_Kuf)
@@ -285,7 +285,7 @@ def joint_samples(mean, cov, jitter, num_samples, rng):
 
 
 @cache
-def _needs(need, has_mean):
+def needs_of(need, has_mean):
     """Return the names needed from Kuu, Kuf, kff, the mean function, and the posterior's pass."""
     below = {
         root: tuple(name for name in need if name.partition(".")[0] == root)

@@ -1,0 +1,290 @@
+"""The layer of a ``VIF``: an SVGP's layer on what near rows leave of each row.
+
+With a_i, phi_i, s_i of ``conditionals`` and q(v) = N(m, S), a row's function given its near rows is
+
+    f_i ~ N(phi_i' m + mean(x_i) + a_i' e_N, phi_i' S phi_i + s_i),   e = y - mean(x).
+
+The posterior's pass gets Kuf* = L phi_i and kff* = |phi_i|^2, the covariances with u and the prior
+variance of phi_i' v, so its variance is phi_i' S phi_i, for every posterior. In a bound with
+Gaussian noise d_i the s_i count as noise, because f_i is integrated out (Gyger et al. 2024, with q):
+
+    log p(y) >= sum_i [log N(y_i | mean_i, s_i + d_i) - phi_i' S phi_i / (2 (s_i + d_i))] - KL,
+
+which is exact in q, and there is no trace term. Cotangents: those of the posterior's pass are
+Kuf*_bar and kff*_bar, so
+
+    phi_bar = Kuf*_bar' L + 2 kff*_bar phi,   L_bar = tril(Kuf*_bar phi),
+    a_bar = e_N' mean_bar,   and a_i mean_bar, negative, for the mean function at the near rows.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import kernels
+from ..bounds.gradient_sums import add_gradients
+from ..bounds.layer_pass import joint_samples, needs_of
+from ..bounds.protocol import ALL, LayerProtocol
+from ..likelihoods.gaussian import LOG_2PI, Gaussian
+from ..posteriors.base import Joint, PriorFactor, sum_over_outputs
+from ..records import Marginals, leaf, leaves, plus, private_record, tree_map
+from ..records.inducing_sets import naming_repeated
+from .conditionals import SHARE, conditionals, conditionals_vjp
+
+
+class NearResiduals(NamedTuple):
+    """Residuals of a chunk: its inputs, its ``Conditionals``, e_N (..., n, k), those of q's pass."""
+
+    X: Any
+    found: Any
+    e: Any
+    residuals: Any
+
+
+@private_record
+class GivenNear:
+    """Marginals of phi' v + a' e_N, and s, the variance that is left: (..., n) and (n,)."""
+
+    mean: Any = leaf()
+    var: Any = leaf()
+    s: Any = leaf()
+
+
+class NearBars(NamedTuple):
+    """Cotangents of the fields of a ``VIF``, and of the noise of near rows."""
+
+    covariance: Any
+    inducing: Any
+    posterior: Any
+    mean: Any
+    noise: Any
+
+
+class NearPass(LayerProtocol):
+    """A forward and backward pass through the layer of a ``VIF``, in float64.
+
+    Parameters
+    ----------
+    model : VIF
+        Checked, with near rows.
+    jitter, columns, need
+        As in ``LayerPass``.
+    rows : (B,) integers
+        The rows of the call among those of the data. None: predictions, given the nearest of all.
+    after : NearPass
+        A pass with the same parameters but q(u), whose conditionals this one takes.
+    """
+
+    shares_rows = True
+
+    def __init__(self, model, jitter, columns=0, need=(), rows=None, after=None):
+        self._rows, self._jitter, self.near = rows, jitter, model.near
+        self._dtype = next(leaves(model.posterior))[2].dtype
+        self._scales_of, model = model.covariance, in_double(model)
+        self.covariance, self.inducing, self.mean = model.covariance, model.inducing, model.mean
+        self.likelihood = model.likelihood
+        self._of_Kuu, self._of_Kuf, _, self._of_mean, of_posterior = needs_of(
+            tuple(need), model.mean is not None
+        )
+        of_noise = any(name.partition(".")[0] == "likelihood" for name in need)
+        self._moves = bool(self._of_Kuf or self._of_mean) or of_noise
+        if of_noise and not self._of_Kuf:
+            of_posterior = (*of_posterior, "blocks.Kuf")
+        self._inner_need = self.covariance.inner_need(self._of_Kuf)
+        Kuu = None if after else self.covariance.Kuu(self.inducing)
+        self.prior = after.prior if after else PriorFactor(Kuu, jitter)
+        with naming_repeated(self.inducing):
+            self.work = model.posterior.start_from(self.prior, columns, of_posterior)
+        self.num_inducing = len(self.prior.Kuu)
+        self._earlier, self.kept = list(after.kept) if after else [], []
+        self._covariance_bars, self._inducing_bars, self._below_bars = [], [], []
+        self._mean_bar, self._L_bar, self._noise_bar, self._inner = None, None, 0.0, None
+        self._pulled = False
+
+    @property
+    def clamped(self):
+        return self.work.clamped
+
+    @property
+    def sizes(self):
+        return [(self.num_inducing, 1 + self.near.earlier.shape[1])]
+
+    def forward(self, X, rows=ALL):
+        """Return the marginals and residuals: ``GivenNear`` of rows of the data."""
+        X = X.astype(np.float64, copy=False)
+        found, e = self._earlier.pop(0) if self._earlier else self._conditionals(X, rows)
+        Kuf = kernels.multiply_triangular(self.prior.L, np.ascontiguousarray(found.phi.T))
+        f, residuals = self.work.project(Kuf, np.einsum("ij,ij->i", found.phi, found.phi))
+        mean = f.mean + np.einsum("nk,...nk->...n", found.a, e)
+        mean = mean if self.mean is None else mean + self.mean(X)
+        residuals = NearResiduals(X, found, e, residuals)
+        if self._rows is None:
+            f = Marginals(mean, f.var + found.s)
+            return tree_map(lambda value: value.astype(self._dtype, copy=False), f), residuals
+        self.kept.append((found, e))
+        return GivenNear(mean, f.var, found.s), residuals
+
+    def _conditionals(self, X, rows):
+        """Return the ``Conditionals`` of some rows, and e (..., n, k) of their near rows."""
+        near = self.near
+        if self._rows is None:
+            own, k = None, near.earlier.shape[1]
+            lists = near.index(self._scales_of).query(near.points(self._scales_of, X), k)
+        else:
+            own = self._rows[rows]
+            lists = near.earlier[own]
+        there = np.maximum(lists, 0)
+        y = near.targets(there)
+        y = y if self.mean is None else y - self._mean_at(there)
+        noise = np.full(lists.shape, float(self.likelihood.variance))
+        found = conditionals(
+            self.covariance, self.inducing, self.prior.L, X, near, lists, noise, own, self._jitter
+        )
+        return found, np.where(lists < 0, 0.0, y)
+
+    def _mean_at(self, rows):
+        """Return the mean function (..., n, k) at rows (n, k) of the data."""
+        values = self.mean(self.near.inputs(rows.ravel()))
+        return values.reshape(*values.shape[:-1], *rows.shape)
+
+    def data_term(self, likelihood, Y, f, rng=None, need=True, weights=None):
+        """Return the term of rows with Gaussian noise, whose variance is d + s."""
+        if self._rows is None:
+            return super().data_term(likelihood, Y, f, rng, need, weights=weights)
+        n, r = float(likelihood.variance) + f.s, Y - f.mean
+        q = (r * r + f.var) / n
+        w = 1.0 if weights is None else weights
+        ell = -0.5 * float(np.sum(w * (LOG_2PI + np.log(n) + q)))
+        if not need:
+            return ell, None, None
+        n_bar = sum_over_outputs(0.5 * w * (q - 1) / n)
+        noise_bar = self._dtype.type(n_bar.sum())
+        return ell, GivenNear(w * r / n, -0.5 * w / n + 0 * q, n_bar), Gaussian(noise_bar)
+
+    def pull(self, residuals, f_bar):
+        X, found, e, inner = residuals
+        self._pulled = True
+        mean_bar, var_bar = f_bar.mean.astype(np.float64), f_bar.var.astype(np.float64)
+        Kuf_bar, X_bar = self.work.pull(inner, Marginals(mean_bar, var_bar)), None
+        if not self._moves:
+            return None
+        if self._of_mean:
+            X_bar = self._pull_mean(X, found, mean_bar)
+        if Kuf_bar is None:
+            return X_bar
+        L, kff_bar = self.prior.L, sum_over_outputs(var_bar)
+        phi_bar = kernels.multiply_triangular(L, Kuf_bar, transpose=True).T
+        phi_bar = np.ascontiguousarray(phi_bar + 2 * kff_bar[:, None] * found.phi)
+        L_bar = kernels.matmul(Kuf_bar, found.phi)
+        a_bar = np.einsum("...n,...nk->...nk", mean_bar, e)
+        a_bar = a_bar if a_bar.ndim == 2 else a_bar.sum(0)
+        s_bar = kff_bar if self._rows is None else f_bar.s
+        Lam_bar, noise_bar, covariance_bar, points_bar = conditionals_vjp(
+            found, a_bar, s_bar, phi_bar, self._inner_need
+        )
+        self._noise_bar += float(noise_bar.sum())
+        Kuf_bar = kernels.solve_triangular(L, np.ascontiguousarray(Lam_bar.T), transpose=True)
+        L_bar -= kernels.matmul(Kuf_bar, found.Lam)
+        self._L_bar = plus(L_bar, self._L_bar)
+        if not self._of_Kuf:
+            return X_bar
+        self._inner, rows, below = found.inner
+        of_Kuf = self._inner.Kuf_vjp(Kuf_bar, found.Kuf, self.inducing, rows, self._inner_need)
+        self._covariance_bars += covariance_bar, of_Kuf[0]
+        self._inducing_bars.append(of_Kuf[1])
+        below_bar, of_X = self.covariance.inner_vjp(
+            plus(points_bar, of_Kuf[2]), below, self._of_Kuf
+        )
+        self._below_bars.append(below_bar)
+        return X_bar if of_X is None else plus(of_X[: len(X)], X_bar).astype(self._dtype)
+
+    def _pull_mean(self, X, found, mean_bar):
+        """Add the cotangents of the mean function, and return those of X through it."""
+        bar, X_bar = self.mean.vjp(mean_bar, X, self._of_mean)
+        self._mean_bar = plus(bar, self._mean_bar)
+        if found.a.size and "mean" in self._of_mean:
+            there = found.lists >= 0
+            at = -(mean_bar[..., None] * found.a)[..., there]
+            rows = self.near.inputs(found.lists[there])
+            bar, _ = self.mean.vjp(at, rows, ("mean",))
+            self._mean_bar = plus(bar, self._mean_bar)
+        return X_bar
+
+    def kl(self):
+        return self.work.kl()
+
+    def natural_sums(self):
+        return self.work.natural_sums()
+
+    def natural_step(self, step_size):
+        return self._in_dtype(self.work.natural_step(step_size))
+
+    def _in_dtype(self, tree):
+        if tree is None:
+            return None
+        return tree_map(lambda value: np.asarray(value).astype(self._dtype, copy=False), tree)
+
+    def finish(self, kl_bar):
+        if not self._pulled:  # the KL term alone
+            nothing = np.empty((self.num_inducing, 0)), np.empty(0)
+            f, residuals = self.work.project(*nothing)
+            self.work.pull(residuals, f)
+        posterior_bar, Kuu_bar = self.work.finish(kl_bar)
+        need = tuple(name for name in self._inner_need if name != "X")
+        if need:
+            if self._L_bar is not None:
+                Kuu_bar = plus(kernels.cholesky_vjp(self._L_bar, self.prior.L), Kuu_bar)
+            inner = self.covariance if self._inner is None else self._inner
+            covariance_bar, inducing_bar, _ = inner.Kuu_vjp(
+                Kuu_bar, self.prior.Kuu, self.inducing, None, need
+            )
+            self._covariance_bars.append(covariance_bar)
+            self._inducing_bars.append(inducing_bar)
+        covariance_bar, inducing_bar, below_bar = add_gradients(
+            self._covariance_bars, self._inducing_bars, self._below_bars
+        )
+        covariance_bar = self.covariance.outer_bar(
+            covariance_bar, below_bar, self._of_Kuu, Kuu_bar
+        )
+        bars = covariance_bar, inducing_bar, posterior_bar, self._mean_bar
+        return NearBars(*map(self._in_dtype, bars), self._noise_bar)
+
+    def joint(self, X):
+        """Return the ``Joint`` moments at all X, given the near rows of any of them."""
+        X = X.astype(np.float64, copy=False)
+        near, k = self.near, self.near.earlier.shape[1]
+        rows = np.unique(near.index(self._scales_of).query(near.points(self._scales_of, X), k))
+        rows = rows[rows >= 0]
+        N, n = len(X), len(rows)
+        points = np.concatenate([X, near.inputs(rows)])
+        covariance, inner, _ = self.covariance.inner(points)
+        Kuf = covariance.Kuf(self.inducing, inner)
+        Lam = kernels.solve_triangular(self.prior.L, Kuf)
+        R = covariance.Kff(inner) - kernels.matmul(Lam, Lam, transpose_a=True)
+        noise = np.full(n, float(self.likelihood.variance))
+        root = kernels.cholesky(np.ascontiguousarray(R[N:, N:]), SHARE * self._jitter, noise=noise)
+        half = kernels.solve_triangular(root, np.ascontiguousarray(R[N:, :N]))
+        a = kernels.solve_triangular(root, half, transpose=True)
+        y = near.targets(rows) if self.mean is None else near.targets(rows) - self._mean_at(rows)
+        phi = Lam[:, :N] - kernels.matmul(Lam[:, N:], a)
+        f = self.work.joint(
+            kernels.multiply_triangular(self.prior.L, phi),
+            kernels.matmul(phi, phi, transpose_a=True),
+        )
+        mean = f.mean + kernels.matmul(np.atleast_2d(y), a).reshape(f.mean.shape)
+        mean = mean if self.mean is None else mean + self.mean(X)
+        rest = R[:N, :N] - kernels.matmul(half, half, transpose_a=True)
+        return Joint(mean.astype(self._dtype), (f.cov + rest).astype(self._dtype))
+
+    def sample(self, X, num_samples, jitter, rng, name=None):
+        mean, cov = self.joint(X)
+        with naming_repeated(X if name else None, name):
+            return joint_samples(mean, cov, jitter, num_samples, rng)
+
+    def follow(self, model, jitter, columns, need, **quantities):
+        return NearPass(model, jitter, columns, need, after=self, **quantities)
+
+
+def in_double(model):
+    """Return a model in float64."""
+    return tree_map(lambda value: np.asarray(value).astype(np.float64, copy=False)[()], model)
