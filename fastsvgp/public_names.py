@@ -21,6 +21,8 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "collapsed.orthogonal": ("OrthogonalSGPR",),
         "collapsed.sgpr": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
         "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),
+        "near.model": ("VIF",),
+        "near.record": ("NearRows", "neighbours"),
     },
     "covariances": {
         "covariances.additive": ("Additive",),
@@ -142,6 +144,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "recipes": {
         "recipes.model_search.search_models": ("search",),
+        "recipes.detail": ("near_rows",),
         "recipes.searching": ("classification", "regression"),
     },
     "records": {
@@ -182,6 +185,8 @@ FRONT = (
     "search",
     "SVGP",
     "SGPR",
+    "VIF",
+    "neighbours",
     "MultiGP",
     "DeepGP",
     "QSGP",

@@ -39,6 +39,7 @@ FLOORS = [
     {"collapsed", "layers", "sites", "qsgp"},
     {"latents"},
     {"optim", "paths"},
+    {"near"},
     {"interop", "testing", "train"},
     {"extending", "recipes"},
     {"cli", "sklearn"},
@@ -55,6 +56,7 @@ MAY_IMPORT["cli"] |= {"names", "recipes", "records", "runtime", "train"}
 LIGHT = {"numpy"}
 HEAVY_ALLOWED = {
     "kernels/cpu": LIGHT | {"scipy"},
+    "near": LIGHT | {"scipy"},
     # but none of its submodules: see test_building_a_model_compiles_nothing
     "likelihoods": LIGHT | {"scipy"},
     "cli": LIGHT | {"scipy", "tqdm", "matplotlib", "sklearn"},

@@ -29,9 +29,9 @@ SHARE = 1e-6  # of the jitter, which A gets on its diagonal: noise can be far be
 class Conditionals(NamedTuple):
     """What ``conditionals`` computes for n rows with k near rows each.
 
-    phi (n, M); a (n, k); s (n,), positive; factor, places, Lam: as in ``kernels.near_rows``; clipped
-    (n,): where rounding left no positive s; lists (n, k): the near rows; blocks: list of ``Block``;
-    inner, Kuf (M, u): as in ``LayerPass``
+    phi (n, M); a (n, k); s (n,), positive; factor, places, Lam: as in ``kernels.near_rows``;
+    clipped (n,): where rounding left no positive s; lists (n, k): the near rows; blocks: list of
+    ``Block``; inner, Kuf (M, u): as in ``LayerPass``
     """
 
     phi: Any
@@ -48,7 +48,7 @@ class Conditionals(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A cluster: its rows (a slice), its distinct points, where these are in the rows' blocks."""
+    """A cluster: its rows, its distinct points, where these are in the rows' blocks."""
 
     rows: Any
     points: Any
@@ -80,7 +80,8 @@ def conditionals(covariance, inducing, L, X, near, lists, noise, own, jitter):
     inner_covariance, inner_rows, _ = inner = covariance.inner(points)
     Kuf = inner_covariance.Kuf(inducing, inner_rows)
     Lam = np.ascontiguousarray(kernels.solve_triangular(L, Kuf).T)
-    K, blocks = _blocks(inner_covariance, inner_rows, places)
+    by = own if own is not None else np.maximum(lists[:, :1].sum(axis=1), 0)
+    K, blocks = _blocks(inner_covariance, inner_rows, places, np.argsort(near.place[by]))
     there = np.where(absent, -1, places)
     D = noise + SHARE * jitter
     a, s, phi, factor, failed = kernels.near_rows(K, Lam, there, D)
@@ -92,12 +93,15 @@ def conditionals(covariance, inducing, L, X, near, lists, noise, own, jitter):
     )
 
 
-def _blocks(covariance, rows, places):
-    """Return the blocks (n, q, q) of K of all rows, and the clusters that they came from."""
+def _blocks(covariance, rows, places, order):
+    """Return the blocks (n, q, q) of K of all rows, and the clusters that they came from.
+
+    order : (n,) such that rows that follow each other are near
+    """
     n, q = places.shape
     K, blocks = np.empty((n, q, q)), []
     for start in range(0, n, CLUSTER):
-        at = slice(start, min(start + CLUSTER, n))
+        at = order[start : start + CLUSTER]
         points, there = np.unique(places[at], return_inverse=True)
         there = there.reshape(-1, q)
         of_cluster = covariance.Kff(rows[points])
@@ -124,7 +128,7 @@ def _check_factors(failed, lists, near, jitter):
     raise error
 
 
-def conditionals_vjp(found, a_bar, s_bar, phi_bar, covariance, need):
+def conditionals_vjp(found, a_bar, s_bar, phi_bar, need):
     """Pull the cotangents of a, s and phi back.
 
     Returns ``(Lam_bar (u, M), noise_bar (n, k), covariance_bar, points_bar (u, D) or None)``: the
@@ -135,11 +139,12 @@ def conditionals_vjp(found, a_bar, s_bar, phi_bar, covariance, need):
         found.Lam, found.places, found.a, found.factor, a_bar, s_bar, phi_bar
     )
     covariance_bar = points_bar = None
+    need = tuple(name for name in need if name != "inducing")
     if need:
         inner_covariance, rows, _ = found.inner
         points_bar = np.zeros_like(rows) if "X" in need else None
         for block in found.blocks:
-            u, q = len(block.points), block.places.shape[1]
+            u = len(block.points)
             where = block.places[:, :, None] * u + block.places[:, None, :]
             total = np.bincount(where.ravel(), K_bar[block.rows].ravel(), u * u).reshape(u, u)
             of_fields, of_points, _ = inner_covariance.Kff_vjp(

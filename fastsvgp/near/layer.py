@@ -6,7 +6,8 @@ With a_i, phi_i, s_i of ``conditionals`` and q(v) = N(m, S), a row's function gi
 
 The posterior's pass gets Kuf* = L phi_i and kff* = |phi_i|^2, the covariances with u and the prior
 variance of phi_i' v, so its variance is phi_i' S phi_i, for every posterior. In a bound with
-Gaussian noise d_i the s_i count as noise, because f_i is integrated out (Gyger et al. 2024, with q):
+Gaussian noise d_i the s_i count as noise, because f_i is integrated out (Gyger, Furrer and Sigrist
+2025, arXiv 2507.05064, with q(v) free):
 
     log p(y) >= sum_i [log N(y_i | mean_i, s_i + d_i) - phi_i' S phi_i / (2 (s_i + d_i))] - KL,
 
@@ -27,13 +28,13 @@ from ..bounds.layer_pass import joint_samples, needs_of
 from ..bounds.protocol import ALL, LayerProtocol
 from ..likelihoods.gaussian import LOG_2PI, Gaussian
 from ..posteriors.base import Joint, PriorFactor, sum_over_outputs
-from ..records import Marginals, leaf, leaves, plus, private_record, tree_map
+from ..records import Marginals, is_record, leaf, leaves, plus, private_record, tree_map
 from ..records.inducing_sets import naming_repeated
 from .conditionals import SHARE, conditionals, conditionals_vjp
 
 
 class NearResiduals(NamedTuple):
-    """Residuals of a chunk: its inputs, its ``Conditionals``, e_N (..., n, k), those of q's pass."""
+    """Residuals of a chunk: inputs, ``Conditionals``, e_N (..., n, k), those of q's pass."""
 
     X: Any
     found: Any
@@ -80,7 +81,7 @@ class NearPass(LayerProtocol):
     def __init__(self, model, jitter, columns=0, need=(), rows=None, after=None):
         self._rows, self._jitter, self.near = rows, jitter, model.near
         self._dtype = next(leaves(model.posterior))[2].dtype
-        self._scales_of, model = model.covariance, in_double(model)
+        model = in_double(model)
         self.covariance, self.inducing, self.mean = model.covariance, model.inducing, model.mean
         self.likelihood = model.likelihood
         self._of_Kuu, self._of_Kuf, _, self._of_mean, of_posterior = needs_of(
@@ -128,8 +129,8 @@ class NearPass(LayerProtocol):
         """Return the ``Conditionals`` of some rows, and e (..., n, k) of their near rows."""
         near = self.near
         if self._rows is None:
-            own, k = None, near.earlier.shape[1]
-            lists = near.index(self._scales_of).query(near.points(self._scales_of, X), k)
+            own = None
+            lists = near.nearest(self.covariance, X)
         else:
             own = self._rows[rows]
             lists = near.earlier[own]
@@ -220,9 +221,12 @@ class NearPass(LayerProtocol):
         return self._in_dtype(self.work.natural_step(step_size))
 
     def _in_dtype(self, tree):
+        def cast(value):
+            return value.astype(self._dtype, copy=False)
+
         if tree is None:
             return None
-        return tree_map(lambda value: np.asarray(value).astype(self._dtype, copy=False), tree)
+        return tree_map(cast, tree) if is_record(tree) else cast(tree)
 
     def finish(self, kl_bar):
         if not self._pulled:  # the KL term alone
@@ -243,17 +247,15 @@ class NearPass(LayerProtocol):
         covariance_bar, inducing_bar, below_bar = add_gradients(
             self._covariance_bars, self._inducing_bars, self._below_bars
         )
-        covariance_bar = self.covariance.outer_bar(
-            covariance_bar, below_bar, self._of_Kuu, Kuu_bar
-        )
+        covariance_bar = self.covariance.outer_bar(covariance_bar, below_bar, self._of_Kuu, Kuu_bar)
         bars = covariance_bar, inducing_bar, posterior_bar, self._mean_bar
         return NearBars(*map(self._in_dtype, bars), self._noise_bar)
 
     def joint(self, X):
         """Return the ``Joint`` moments at all X, given the near rows of any of them."""
         X = X.astype(np.float64, copy=False)
-        near, k = self.near, self.near.earlier.shape[1]
-        rows = np.unique(near.index(self._scales_of).query(near.points(self._scales_of, X), k))
+        near = self.near
+        rows = np.unique(near.nearest(self.covariance, X))
         rows = rows[rows >= 0]
         N, n = len(X), len(rows)
         points = np.concatenate([X, near.inputs(rows)])

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,9 @@ from ..likelihoods import Gaussian, Likelihood
 from ..means import Mean
 from ..optim.natural import step  # noqa: F401, it registers natural steps
 from ..posteriors import Posterior
-from ..records import data, record, replace, static
+from ..records import data, leaves, record, replace, static
 from ..records.typed import Array, Record
+from ..runtime.deferred_checks import on_device
 from .layer import NearPass
 from .record import NearRows, neighbours
 
@@ -80,8 +80,10 @@ class OfVIF(ModelKind):
                 "a VIF needs a Gaussian likelihood, because near rows are conditioned on; got"
                 f" {type(model.likelihood).__name__}: use an SVGP"
             )
-        near = model.near
         model, X, Y, dtype = check.svgp(model, X, Y, names)
+        if on_device(next(leaves(model.posterior))[2]):
+            raise TypeError("near rows are computed on the host; use fs.to_host(model)")
+        near = model.near
         if near is None and names == ("X", "Y") and Y is not check.ABSENT:
             k = min(check.whole("neighbours", model.neighbours, 0), len(X) - 1)
             near = neighbours(X, model.covariance, k, Y=Y if Y.ndim == 1 else Y.T)
@@ -101,7 +103,7 @@ class OfVIF(ModelKind):
         if rows is None:
             rows = np.arange(N)
         else:
-            rows = check.row_numbers("rows", rows, N)
+            rows = _row_numbers(rows, N)
         if partition is not None and len(rows) != len(X):
             rows = rows[partition.rows]
         if len(rows) != len(X):
@@ -110,8 +112,8 @@ class OfVIF(ModelKind):
                 " near rows of these data by fs.neighbours(X, covariance, k, Y=Y)"
             )
         there = np.asarray(near.X[rows])
-        differ = (there.astype(dtype) != X).any(axis=1) if there.shape == X.shape else [True]
-        if np.any(differ):
+        differ = (there.astype(dtype) != X).any(axis=1) & near.usable()[rows]
+        if differ.any():
             raise ValueError(
                 f"row {int(np.argmax(differ))} of `X` is not that row of `model.near`: make near"
                 " rows of these data by fs.neighbours(X, covariance, k, Y=Y)"
@@ -146,6 +148,16 @@ class OfVIF(ModelKind):
     def turns(self, call, shares=False):
         layer = call.begin(self, ("natural_step",))
         yield Turn(layer, lambda posterior: replace(call.model, posterior=posterior))
+
+
+def _row_numbers(rows, N):
+    """Check row numbers; a batch at the seam of two epochs can name a row twice."""
+    rows = check.as_array("rows", rows)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= N)).any():
+        raise ValueError(
+            f"`rows` must hold row numbers, 0 to {N - 1}, in an array (B,), got {rows!r:.80}"
+        )
+    return rows.astype(np.int64)
 
 
 KINDS[VIF] = OfVIF()

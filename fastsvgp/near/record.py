@@ -9,11 +9,8 @@ from ..check import weights as weighing
 from ..covariances import Covariance
 from ..records import data, record, replace
 from ..records.typed import Array, ArrayLike
-from .index import Nearest, earlier_rows, maximin_order, place_rows, random_order
+from .index import Nearest, earlier_rows, place_rows
 from .points import points_of, scales_moved
-
-ORDERS = "random", "maximin"
-FEWEST = 2  # rows of a data set with near rows
 
 
 @record
@@ -50,21 +47,28 @@ class NearRows:
     place: Any = data(default=None)
     scales: Any = data(default=None)
 
-    def index(self, covariance):
-        """Return the ``Nearest`` of all usable rows at the scales of a covariance.
+    def nearest(self, covariance, X):
+        """Return the nearest usable rows (n, k) of new inputs X at the scales of a covariance.
 
-        It is made once per record, as long as the scales stay the same.
+        The trees are kept for the next call with the same scales.
         """
-        points = points_of(covariance, self.X)
-        known = self.__dict__.get("_index")
-        if known is None or not np.array_equal(known[0], points.scales):
-            known = points.scales, Nearest(points.points, self.order, points.codes)
-            self.__dict__["_index"] = known
-        return known[1]
+        here = points_of(covariance, np.concatenate([np.asarray(self.X[:1], np.float64), X]))
+        known = self.__dict__.get("_nearest")
+        if known is None or not np.array_equal(known[0], here.scales):
+            points = points_of(covariance, self.X)
+            known = here.scales, Nearest(points.points, self.order, points.codes), points.codes
+            self.__dict__["_nearest"] = known
+        codes = None
+        if here.codes is not None:
+            codes = points_of(covariance, np.concatenate([self.X, X])).codes
+            codes = _renumber(codes, known[2], len(self.X))
+        return known[1].query(here.points[1:], self.earlier.shape[1], codes)
 
-    def points(self, covariance, X):
-        """Return new inputs X as points of ``index``."""
-        return points_of(covariance, X).points
+    def usable(self):
+        """Return which rows (N,) can be neighbours."""
+        usable = np.zeros(len(self.X), bool)
+        usable[self.order] = True
+        return usable
 
     def inputs(self, rows):
         """Return the inputs (n, D) of these rows, in float64."""
@@ -83,7 +87,6 @@ def neighbours(
     *,
     Y: ArrayLike | None = None,
     weights: ArrayLike | None = None,
-    order: str = "random",
     rng: Any = 0,
 ) -> NearRows:
     """Find the k nearest earlier rows of each row, for the near rows of a ``VIF``.
@@ -100,11 +103,8 @@ def neighbours(
         Targets, which bounds of batches and predictions need.
     weights : (N,) array, optional
         Rows of weight 0 are never neighbours: their targets are not read.
-    order : {"random", "maximin"}
-        Order of the rows. Each conditions on earlier ones. "maximin" takes the row farthest from
-        all earlier ones next.
     rng : int or numpy.random.Generator
-        Seed of the random order.
+        Seed of the order of the rows, which is random. Each is conditioned on earlier ones.
 
     Returns
     -------
@@ -126,36 +126,38 @@ def neighbours(
     >>> near.earlier.shape
     (40, 5)
     """
-    X = X if isinstance(X, np.memmap) else check.inputs("X", X)
+    X, usable = check.inputs("X", X, values=weights is None), None
+    if weights is not None:
+        weights = weighing.shape_weights(weights, np.empty((len(X), 1)))
+        usable = np.flatnonzero(weighing.rows_that_count(weights))
+        X = weighing.inputs_that_count(X, weights)
+        check.finite("X", X)
     N = len(X)
     k = check.whole("k", k, 0)
     if not N > k:
         raise ValueError(
             f"neighbours: `k` must be below the number of rows, got {k} and {N} rows; give fewer"
         )
-    check.columns(X, X.shape[1])
     covariance.check_dim(X.shape[1])
-    if order not in ORDERS:
-        raise ValueError(f'neighbours: `order` must be "random" or "maximin", got {order!r:.80}')
-    usable = np.arange(N)
-    if weights is not None:
-        weights = weighing.shape_weights(weights, np.empty((N, 1)))
-        usable = np.flatnonzero(weighing.rows_that_count(weights))
+    usable = np.arange(N) if usable is None else usable
     points = points_of(covariance, X)
-    rows = (
-        random_order(usable, check.generator(rng))
-        if order == "random"
-        else maximin_order(points.points, usable)
-    )
+    rows = check.generator(rng).permutation(usable)
     near = NearRows(X, None if Y is None else check.as_array("Y", Y), rows)
     return _found(near, points, k)
+
+
+def _renumber(codes, known, N):
+    """Return the codes of new rows by the numbers that rows of the data have; -1 for new codes."""
+    numbers = np.full(codes.max() + 1, -1)
+    numbers[codes[:N]] = known
+    return numbers[codes[N:]]
 
 
 def _found(near, points, k):
     return replace(
         near,
         earlier=earlier_rows(points.points, near.order, k, points.codes),
-        place=place_rows(points.points, points.codes),
+        place=place_rows(points.points),
         scales=points.scales,
     )
 

@@ -1,0 +1,104 @@
+"""``fit`` for a VIF: minibatch steps; near rows follow the lengthscales."""
+
+import dataclasses
+
+import numpy as np
+
+from ... import check, models
+from ...bounds.protocol import kind_of
+from ...near.conditionals import CLUSTER
+from ...near.index import place_rows
+from ...near.model import VIF
+from ...near.record import follow, neighbours
+from ...records import replace
+from ..batches import Batches, batches_of, whole
+from ..steps.minibatch import MinibatchSteps
+from .svgp import SVGPOptions, assign_leaves, recorder
+
+
+@models.with_options(SVGPOptions)
+def near_training(request):
+    """Make the ``Recorder`` of a training of a VIF; its near rows are found if it has none."""
+    model, own, N = request.model, request.options, len(request.X)
+    check.parts(model)
+    given = {
+        "collapsed": own.collapsed,
+        "graph": own.graph is True,
+        "inverse_updates": own.inverse_updates,
+        "e_steps": (own.e_steps or 1) > 1,
+    }
+    trained = "a VIF is trained on minibatches, one natural step each"
+    request.refuse(trained, more=[name for name, asked in given.items() if asked])
+    if request.plan.group is not None and request.plan.group.own:
+        raise ValueError(
+            'fit: near rows of a rank are rows of others; use a group whose `rows` are "all"'
+        )
+    if model.near is None:
+        k = min(check.whole("neighbours", model.neighbours, 0), N - 1)
+        X, Y = (whole(name, getattr(request, name)[:]) for name in ("X", "Y"))
+        near = neighbours(X, model.covariance, k, Y=Y, weights=request.weights)
+        request = dataclasses.replace(request, model=replace(model, near=near))
+    elif len(model.near.X) != N:
+        raise ValueError(
+            f"fit: `X` has {N} rows and `model.near` {len(model.near.X)}; leave `near` out, or make"
+            " it of these data"
+        )
+    alone = request.plan.group is None
+    return recorder(
+        request,
+        NearSteps,
+        assign_leaves(request),
+        {},
+        kind_of(model).checked,
+        batches=clustered if alone else batches_of,
+    )
+
+
+models.register(VIF, fit=near_training)
+
+
+def clustered(session, X, Y, size, seed, weights):
+    """Make the batches of one process."""
+    return ClusterBatches(X, Y, size, seed, weights)
+
+
+class ClusterBatches(Batches):
+    """``Batches`` of clusters of rows, which share many of their near rows.
+
+    Clusters depend on the inputs alone, so that a training can resume with any model.
+    """
+
+    def __init__(self, X, Y, size, seed, weights=None):
+        super().__init__(X, Y, size, seed, weights)
+        rows = np.asarray(X[:], np.float64)
+        spread = rows.std(axis=0)
+        self._place = place_rows(rows / np.where(spread > 0, spread, 1))
+        counting = slice(None) if self._counting is None else self._counting
+        self._ordered = np.argsort(self._place[counting])
+
+    def _permutation(self, epoch):
+        rng, N = np.random.default_rng([self.seed, 0, epoch]), self.num_data
+        # clusters begin at another row in each epoch
+        shifted = np.roll(self._ordered, int(rng.integers(N)))
+        clusters = np.array_split(shifted, -(-N // CLUSTER))
+        return np.concatenate([clusters[i] for i in rng.permutation(len(clusters))])
+
+    def at(self, step):
+        order = np.argsort(self._place[super().rows(step)], kind="stable")
+        return tuple(data[order] for data in super().at(step))
+
+    def rows(self, step):
+        rows = super().rows(step)
+        return rows[np.argsort(self._place[rows], kind="stable")]
+
+
+class NearSteps(MinibatchSteps):
+    """``MinibatchSteps`` whose bounds get the numbers of the rows of a batch."""
+
+    def _move_to(self, model, optimised, scheduled):
+        near = follow(model.near, model.covariance)
+        model = model if near is model.near else replace(model, near=near)
+        super()._move_to(model, optimised, scheduled)
+
+    def _options(self, at):
+        return super()._options(at) | {"rows": self._batches.rows(at)}
