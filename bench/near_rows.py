@@ -67,7 +67,8 @@ def rows(folder, split):
         began = time.process_time()
         model = plain(X, y)
         seconds = time.process_time() - began
-        yield f"| {name} | {split} | SVGP | {scores(*fs.predict_y(model, Xs), ys)} | {seconds:.0f} |"
+        found = scores(*fs.predict_y(model, Xs), ys)
+        yield f"| {name} | {split} | SVGP | {found} | {seconds:.0f} |"
         detailed, _ = fs.recipes.near_rows(model, X, y)
         seconds = time.process_time() - began
         found = scores(*fs.predict_y(detailed, Xs), ys)

@@ -115,8 +115,8 @@ class NearPass(LayerProtocol):
         X = X.astype(np.float64, copy=False)
         found, e = self._earlier.pop(0) if self._earlier else self._conditionals(X, rows)
         Kuf = kernels.multiply_triangular(self.prior.L, np.ascontiguousarray(found.phi.T))
-        f, residuals = self.work.project(Kuf, np.einsum("ij,ij->i", found.phi, found.phi))
-        mean = f.mean + np.einsum("nk,...nk->...n", found.a, e)
+        f, residuals = self.work.project(Kuf, np.square(found.phi).sum(axis=1))
+        mean = f.mean + (found.a * e).sum(axis=-1)
         mean = mean if self.mean is None else mean + self.mean(X)
         residuals = NearResiduals(X, found, e, residuals)
         if self._rows is None:
@@ -177,7 +177,7 @@ class NearPass(LayerProtocol):
         phi_bar = kernels.multiply_triangular(L, Kuf_bar, transpose=True).T
         phi_bar = np.ascontiguousarray(phi_bar + 2 * kff_bar[:, None] * found.phi)
         L_bar = kernels.matmul(Kuf_bar, found.phi)
-        a_bar = np.einsum("...n,...nk->...nk", mean_bar, e)
+        a_bar = mean_bar[..., None] * e
         a_bar = a_bar if a_bar.ndim == 2 else a_bar.sum(0)
         s_bar = kff_bar if self._rows is None else f_bar.s
         Lam_bar, noise_bar, covariance_bar, points_bar = conditionals_vjp(

@@ -12,7 +12,6 @@ from ..bounds.svgp import SVGP
 from ..covariances import Covariance
 from ..likelihoods import Gaussian, Likelihood
 from ..means import Mean
-from ..optim.natural import step  # noqa: F401, it registers natural steps
 from ..posteriors import Posterior
 from ..records import data, leaves, record, replace, static
 from ..records.typed import Array, Record
@@ -161,8 +160,7 @@ def _row_numbers(rows, N):
 
 
 KINDS[VIF] = OfVIF()
-OF_ROWS = "elbo", "elbo_and_grad", "data_term_and_grad", "natural_step", "natural_step_and_grad"
-models.share(VIF, SVGP, *OF_ROWS, options=RowOptions)
+models.share(VIF, SVGP, "elbo", "elbo_and_grad", "data_term_and_grad", options=RowOptions)
 models.share(
     VIF,
     SVGP,

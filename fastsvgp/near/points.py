@@ -49,8 +49,8 @@ def _scales(covariance, row, columns):
     there = np.repeat(row, len(STEPS) * len(columns), axis=0)
     for i, column in enumerate(columns):
         there[i * len(STEPS) : (i + 1) * len(STEPS), column] += STEPS
-    k = covariance.matrix(np.ascontiguousarray(row), there)[0]
-    k = k / np.sqrt(covariance.diag(row)[0] * covariance.diag(there))
+    k = covariance.Kff(np.ascontiguousarray(row), there)[0]
+    k = k / np.sqrt(covariance.kff(row)[0] * covariance.kff(there))
     scales = np.zeros(len(columns))
     for i, falls in enumerate(k.reshape(len(columns), -1)):
         below = np.flatnonzero(falls < LEVEL)

@@ -126,24 +126,33 @@ def neighbours(
     >>> near.earlier.shape
     (40, 5)
     """
-    X, usable = check.inputs("X", X, values=weights is None), None
+    inputs: Any = check.inputs("X", X, values=weights is None)
+    usable = np.arange(len(inputs))
     if weights is not None:
-        weights = weighing.shape_weights(weights, np.empty((len(X), 1)))
-        usable = np.flatnonzero(weighing.rows_that_count(weights))
-        X = weighing.inputs_that_count(X, weights)
-        check.finite("X", X)
-    N = len(X)
+        counting = weighing.shape_weights(weights, np.empty((len(inputs), 1)))
+        usable = usable[weighing.rows_that_count(counting)]
+        inputs = weighing.inputs_that_count(inputs, counting)
+        check.finite("X", inputs)
+    N = len(inputs)
     k = check.whole("k", k, 0)
     if not N > k:
         raise ValueError(
             f"neighbours: `k` must be below the number of rows, got {k} and {N} rows; give fewer"
         )
-    covariance.check_dim(X.shape[1])
-    usable = np.arange(N) if usable is None else usable
-    points = points_of(covariance, X)
-    rows = check.generator(rng).permutation(usable)
-    near = NearRows(X, None if Y is None else check.as_array("Y", Y), rows)
-    return _found(near, points, k)
+    covariance.check_dim(inputs.shape[1])
+    points = points_of(covariance, inputs)
+    order = check.generator(rng).permutation(usable)
+    return _found(NearRows(inputs, _targets(Y, N), order), points, k)
+
+
+def _targets(Y, N):
+    """Return targets (N,) or (N, P), or None."""
+    if Y is None:
+        return None
+    Y = check.as_array("Y", Y)
+    if Y.shape[:1] != (N,) or Y.ndim > 2:
+        raise ValueError(f"`Y` must have shape ({N},) or ({N}, P), got {Y.shape}")
+    return Y[:, 0] if Y.shape == (N, 1) else Y
 
 
 def _renumber(codes, known, N):

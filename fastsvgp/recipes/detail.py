@@ -71,7 +71,10 @@ def near_rows(
             "near_rows: `model` must be an SVGP with a Gaussian likelihood, got"
             f" {type(model).__name__} with {type(model.likelihood).__name__}"
         )
-    start = VIF(*(getattr(model, name) for name in SVGP._leaf_names), neighbours=neighbours)
+    start = VIF(
+        model.covariance, model.inducing, model.posterior, model.likelihood, model.mean,
+        neighbours=neighbours,
+    )  # fmt: skip
     sizes = cosine(LARGEST, LAST, "all")
     return fit(
         start, X, Y, weights=weights, steps=steps, batch_size=BATCH, natural_step_size=NATURAL,

@@ -19,6 +19,7 @@ from ...check.scale import DataScale
 from ...distributed.reduce import call_on_ranks
 from ...latents.bound import MultiGP
 from ...layers.bound import DeepGP, DrawOptions
+from ...near.model import VIF, RowOptions
 from ...posteriors.locate import posteriors_of
 from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, Seed
 from ...runtime import deferred_checks
@@ -262,3 +263,4 @@ def _reuse_blocks(call, model, layer, wrt):
 
 models.share(MultiGP, SVGP, "natural_step", "natural_step_and_grad")
 models.share(DeepGP, SVGP, "natural_step", options=DrawOptions)
+models.share(VIF, SVGP, "natural_step", "natural_step_and_grad", options=RowOptions)
