@@ -74,11 +74,13 @@ class NearPass(LayerProtocol):
         The rows of the call among those of the data. None: predictions, given the nearest of all.
     after : NearPass
         A pass with the same parameters but q(u), whose conditionals this one takes.
+    prior : PriorFactor, optional
+        As in ``LayerPass``.
     """
 
     shares_rows = True
 
-    def __init__(self, model, jitter, columns=0, need=(), rows=None, after=None):
+    def __init__(self, model, jitter, columns=0, need=(), rows=None, after=None, prior=None):
         self._rows, self._jitter, self.near = rows, jitter, model.near
         self._dtype = next(leaves(model.posterior))[2].dtype
         model = in_double(model)
@@ -92,8 +94,10 @@ class NearPass(LayerProtocol):
         if of_noise and not self._of_Kuf:
             of_posterior = (*of_posterior, "blocks.Kuf")
         self._inner_need = self.covariance.inner_need(self._of_Kuf)
-        Kuu = None if after else self.covariance.Kuu(self.inducing)
-        self.prior = after.prior if after else PriorFactor(Kuu, jitter)
+        prior = after.prior if after else prior
+        if prior is None:
+            prior = PriorFactor(self.covariance.Kuu(self.inducing), jitter)
+        self.prior = prior
         with naming_repeated(self.inducing):
             self.work = model.posterior.start_from(self.prior, columns, of_posterior)
         self.num_inducing = len(self.prior.Kuu)
@@ -134,14 +138,20 @@ class NearPass(LayerProtocol):
         else:
             own = self._rows[rows]
             lists = near.earlier[own]
-        there = np.maximum(lists, 0)
-        y = near.targets(there)
-        y = y if self.mean is None else y - self._mean_at(there)
-        noise = np.full(lists.shape, float(self.likelihood.variance))
+        y, noise = self._of_near(np.maximum(lists, 0))
+        lists = np.where(noise > 0, lists, -1)
         found = conditionals(
             self.covariance, self.inducing, self.prior.L, X, near, lists, noise, own, self._jitter
         )
         return found, np.where(lists < 0, 0.0, y)
+
+    def _of_near(self, rows):
+        """Return e (..., n, k) of near rows (n, k), and their noise."""
+        if self.near.lambda2 is not None:
+            return self.near.sites(rows)
+        y = self.near.targets(rows)
+        y = y if self.mean is None else y - self._mean_at(rows)
+        return y, np.full(rows.shape, float(self.likelihood.variance))
 
     def _mean_at(self, rows):
         """Return the mean function (..., n, k) at rows (n, k) of the data."""
@@ -203,7 +213,8 @@ class NearPass(LayerProtocol):
         """Add the cotangents of the mean function, and return those of X through it."""
         bar, X_bar = self.mean.vjp(mean_bar, X, self._of_mean)
         self._mean_bar = plus(bar, self._mean_bar)
-        if found.a.size and "mean" in self._of_mean:
+        of_near = self.near.lambda2 is None  # sites are of f without its mean function
+        if of_near and found.a.size and "mean" in self._of_mean:
             there = found.lists >= 0
             at = -(mean_bar[..., None] * found.a)[..., there]
             rows = self.near.inputs(found.lists[there])
@@ -218,9 +229,9 @@ class NearPass(LayerProtocol):
         return self.work.natural_sums()
 
     def natural_step(self, step_size):
-        return self._in_dtype(self.work.natural_step(step_size))
+        return self.in_dtype(self.work.natural_step(step_size))
 
-    def _in_dtype(self, tree):
+    def in_dtype(self, tree):
         def cast(value):
             return value.astype(self._dtype, copy=False)
 
@@ -249,7 +260,7 @@ class NearPass(LayerProtocol):
         )
         covariance_bar = self.covariance.outer_bar(covariance_bar, below_bar, self._of_Kuu, Kuu_bar)
         bars = covariance_bar, inducing_bar, posterior_bar, self._mean_bar
-        return NearBars(*map(self._in_dtype, bars), self._noise_bar)
+        return NearBars(*map(self.in_dtype, bars), self._noise_bar)
 
     def joint(self, X):
         """Return the ``Joint`` moments at all X, given the near rows of any of them."""
@@ -257,17 +268,17 @@ class NearPass(LayerProtocol):
         near = self.near
         rows = np.unique(near.nearest(self.covariance, X))
         rows = rows[rows >= 0]
-        N, n = len(X), len(rows)
+        rows = rows if near.lambda2 is None else rows[near.lambda2[rows] > 0]
+        N = len(X)
         points = np.concatenate([X, near.inputs(rows)])
         covariance, inner, _ = self.covariance.inner(points)
         Kuf = covariance.Kuf(self.inducing, inner)
         Lam = kernels.solve_triangular(self.prior.L, Kuf)
         R = covariance.Kff(inner) - kernels.matmul(Lam, Lam, transpose_a=True)
-        noise = np.full(n, float(self.likelihood.variance))
+        y, noise = self._of_near(rows)
         root = kernels.cholesky(np.ascontiguousarray(R[N:, N:]), SHARE * self._jitter, noise=noise)
         half = kernels.solve_triangular(root, np.ascontiguousarray(R[N:, :N]))
         a = kernels.solve_triangular(root, half, transpose=True)
-        y = near.targets(rows) if self.mean is None else near.targets(rows) - self._mean_at(rows)
         phi = Lam[:, :N] - kernels.matmul(Lam[:, N:], a)
         f = self.work.joint(
             kernels.multiply_triangular(self.prior.L, phi),

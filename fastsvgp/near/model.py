@@ -18,6 +18,7 @@ from ..records.typed import Array, Record
 from ..runtime.deferred_checks import on_device
 from .layer import NearPass
 from .record import NearRows, neighbours
+from .site_layer import SitePass, SiteSteps, start_sites
 
 
 @record
@@ -33,7 +34,8 @@ class VIF:
     ----------
     covariance, inducing, posterior, mean
         As in ``SVGP``.
-    likelihood : Gaussian
+    likelihood : Likelihood
+        Others than Gaussian give each row a site, which natural steps move; one latent function.
     near : NearRows, optional
         The rows of the data, made by ``neighbours``, with their targets. ``fit`` makes them, and so
         does a bound of all data.
@@ -74,11 +76,10 @@ class OfVIF(ModelKind):
     """The bound of a ``VIF``."""
 
     def checked(self, model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
-        if not isinstance(model.likelihood, Gaussian):
-            raise TypeError(
-                "a VIF needs a Gaussian likelihood, because near rows are conditioned on; got"
-                f" {type(model.likelihood).__name__}: use an SVGP"
-            )
+        check.parts(model)
+        plain = isinstance(model.likelihood, Gaussian)
+        if not plain:
+            _check_sites(model)
         model, X, Y, dtype = check.svgp(model, X, Y, names)
         if on_device(next(leaves(model.posterior))[2]):
             raise TypeError("near rows are computed on the host; use fs.to_host(model)")
@@ -87,6 +88,8 @@ class OfVIF(ModelKind):
             k = min(check.whole("neighbours", model.neighbours, 0), len(X) - 1)
             near = neighbours(X, model.covariance, k, Y=Y if Y.ndim == 1 else Y.T)
             model = replace(model, near=near)
+        if near is not None and not plain:
+            model = replace(model, near=start_sites(near))
         return model, X, Y, dtype
 
     def quantities(self, model, X, dtype, rng, options, partition=None):
@@ -122,20 +125,23 @@ class OfVIF(ModelKind):
         return {"rows": rows}
 
     def begin(self, model, jitter, columns=0, need=(), rows=None):
-        if model.near is None or model.near.Y is None:
+        near = model.near
+        if near is None or near.Y is None and near.lambda2 is None:
             raise ValueError(
                 "the VIF has no near rows: train it by fs.fit, or put fs.neighbours(X, covariance,"
                 " k, Y=Y) into it as `near`"
             )
         if rows is not None and "inputs" in need:
             raise TypeError("`inputs`: X are rows of the data of a VIF, and have no gradient")
+        if rows is not None and not isinstance(model.likelihood, Gaussian):
+            return SitePass(model, jitter, columns, need, rows)
         return NearPass(model, jitter, columns, need, rows)
 
     def gradient(self, model, bars, likelihood_bar):
         if bars is None:
             return VIF(None, None, None, likelihood_bar, None, model.near)
         *parts, mean, noise = bars
-        if likelihood_bar is not None:
+        if isinstance(likelihood_bar, Gaussian):
             variance = likelihood_bar.variance
             likelihood_bar = Gaussian(variance + type(variance)(noise))
         return VIF(*parts, likelihood_bar, mean, model.near, neighbours=model.neighbours)
@@ -145,8 +151,25 @@ class OfVIF(ModelKind):
         check.natural(function, model.posterior)
 
     def turns(self, call, shares=False):
+        """Yield an E-step of the sites, if there are any, and a step of q(u)."""
+        model = call.model
+        if not isinstance(model.likelihood, Gaussian):
+            layer = SiteSteps(model, call.jitter, len(call.batch.X), **call.quantities)
+            model = yield Turn(layer, lambda near: replace(call.model, near=near))
+            call = call._replace(model=model)
         layer = call.begin(self, ("natural_step",))
-        yield Turn(layer, lambda posterior: replace(call.model, posterior=posterior))
+        yield Turn(layer, lambda posterior: replace(model, posterior=posterior))
+
+
+def _check_sites(model):
+    """Refuse likelihoods that have no sites here: of several functions, or several outputs."""
+    likelihood = model.likelihood
+    K, several = likelihood.latents_per_output, np.ndim(next(leaves(model.posterior))[2]) > 1
+    if likelihood.num_latent is not None or K != 1 or several:
+        raise TypeError(
+            f"a VIF with a {type(likelihood).__name__} likelihood needs one latent function, as"
+            " each near row has one site; use an SVGP"
+        )
 
 
 def _row_numbers(rows, N):

@@ -32,6 +32,10 @@ class NearRows:
         Places of the rows in an order in which neighbours are near each other, for batches.
     scales : array
         The scales of the inputs at which rows are near: see ``follow``.
+    lambda1, lambda2 : (N,), optional
+        For likelihoods other than Gaussian, the site of each row, of f without its mean function:
+        pseudo-target lambda1 / lambda2 with noise 1 / lambda2. A row with lambda2 <= 0 is no
+        neighbour.
 
     Examples
     --------
@@ -46,6 +50,8 @@ class NearRows:
     earlier: Any = data(default=None)
     place: Any = data(default=None)
     scales: Any = data(default=None)
+    lambda1: Any = data(default=None)
+    lambda2: Any = data(default=None)
 
     def nearest(self, covariance, X):
         """Return the nearest usable rows (n, k) of new inputs X at the scales of a covariance.
@@ -73,6 +79,13 @@ class NearRows:
     def inputs(self, rows):
         """Return the inputs (n, D) of these rows, in float64."""
         return np.asarray(self.X[rows], np.float64)
+
+    def sites(self, rows):
+        """Return pseudo-targets and noise, of the shape of ``rows``; noise 0 is no site."""
+        first, second = self.lambda1[rows], self.lambda2[rows]
+        there = second > 0
+        precision = np.where(there, second, 1.0)
+        return np.where(there, first / precision, 0.0), np.where(there, 1 / precision, 0.0)
 
     def targets(self, rows):
         """Return the targets (..., *rows.shape) of these rows, in float64."""

@@ -227,8 +227,8 @@ def test_bad_input(problem):
         fs.predict_f(fs.replace(model, near=None), X)
     with pytest.raises(ValueError, match="2 columns|has 3 columns"):
         fs.predict_f(model, np.zeros((4, 3)))
-    with pytest.raises(TypeError, match="needs a Gaussian likelihood"):
-        fs.elbo(fs.replace(model, likelihood=fs.Poisson()), X, abs(np.rint(Y)))
+    with pytest.raises(TypeError, match="needs one latent function"):
+        fs.elbo(fs.replace(model, likelihood=fs.Softmax(num_classes=3)), X, abs(np.rint(Y)))
     with pytest.raises(TypeError, match="rows of the data of a VIF"):
         fs.elbo_and_grad(model, X, Y, inputs=True)
     with pytest.raises(ValueError, match="contains nan"):

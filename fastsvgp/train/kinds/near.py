@@ -6,11 +6,16 @@ import numpy as np
 
 from ... import check, models
 from ...bounds.protocol import kind_of
+from ...bounds.relay import Call, sum_natural
+from ...check.scale import DataScale
+from ...likelihoods import Gaussian
 from ...near.conditionals import CLUSTER
 from ...near.index import place_rows
 from ...near.model import VIF
 from ...near.record import follow, neighbours
+from ...optim.natural.step import natural_step, natural_step_and_grad
 from ...records import replace
+from ..arguments import seed_of
 from ..batches import Batches, batches_of, whole
 from ..steps.minibatch import MinibatchSteps
 from .svgp import SVGPOptions, assign_leaves, recorder
@@ -33,16 +38,24 @@ def near_training(request):
         raise ValueError(
             'fit: near rows of a rank are rows of others; use a group whose `rows` are "all"'
         )
+    X, Y = (whole(name, getattr(request, name)[:]) for name in ("X", "Y"))
     if model.near is None:
         k = min(check.whole("neighbours", model.neighbours, 0), N - 1)
-        X, Y = (whole(name, getattr(request, name)[:]) for name in ("X", "Y"))
         near = neighbours(X, model.covariance, k, Y=Y, weights=request.weights)
-        request = dataclasses.replace(request, model=replace(model, near=near))
+        model = replace(model, near=near)
     elif len(model.near.X) != N:
         raise ValueError(
             f"fit: `X` has {N} rows and `model.near` {len(model.near.X)}; leave `near` out, or make"
             " it of these data"
         )
+    if not isinstance(model.likelihood, Gaussian):
+        if own.natural_step_size is None:
+            raise ValueError(
+                f"fit: sites of near rows, which a {type(model.likelihood).__name__} likelihood"
+                " needs, move by natural steps: give `natural_step_size`, 0.1 for example"
+            )
+        model = _with_sites(model, X, Y, request)
+    request = dataclasses.replace(request, model=model)
     alone = request.plan.group is None
     return recorder(
         request,
@@ -92,6 +105,17 @@ class ClusterBatches(Batches):
         return rows[np.argsort(self._place[rows], kind="stable")]
 
 
+def _with_sites(model, X, Y, request):
+    """Return the model with the sites of all rows at its q(u), if it has none."""
+    if model.near.lambda2 is not None:
+        return model
+    kind, given = kind_of(model), {name: getattr(request, name) for name in ("weights", "jitter")}
+    call = Call.from_arguments(kind, model, X, Y, DataScale(), rng=seed_of(request.rng), **given)
+    turn = next(kind.turns(call))
+    sum_natural(call.model, turn.layer, call.batch)
+    return replace(model, near=turn.layer.natural_step(1.0))
+
+
 class NearSteps(MinibatchSteps):
     """``MinibatchSteps`` whose bounds get the numbers of the rows of a batch."""
 
@@ -102,3 +126,15 @@ class NearSteps(MinibatchSteps):
 
     def _options(self, at):
         return super()._options(at) | {"rows": self._batches.rows(at)}
+
+    def _natural_steps(self, model, batches, at, size, paths, *, jitter):
+        """Take a natural step, which moves q(u) and the sites of near rows."""
+        options = {"step_size": size, "jitter": jitter} | self._options(at)
+        if paths:
+            options["wrt"] = paths
+            stepped, info, *rest = self._call_bound(
+                natural_step_and_grad, at, model, batches[0], **options
+            )
+            return stepped, [info], *rest
+        stepped, info = self._call_bound(natural_step, at, model, batches[0], **options)
+        return stepped, [info], info.value, None
