@@ -85,6 +85,12 @@ def test_fit_moves_the_sites(problem, tmp_path):
     trained, _ = fs.fit(model, X, Y, steps=40, **options)
     assert (trained.near.lambda2 > 0).all()
     assert fs.elbo(trained, X, Y) > fs.elbo(svgp, X, Y)
+    on_ranks = fs.distributed.threads(2, rows="all").run(
+        lambda group: fs.fit(model, X, Y, steps=40, group=group, **options)[0]
+    )
+    for one in on_ranks:
+        np.testing.assert_allclose(one.posterior.mean, trained.posterior.mean, atol=1e-6)
+        np.testing.assert_allclose(one.near.lambda2, trained.near.lambda2, atol=1e-6)
     fs.fit(model, X, Y, steps=20, checkpoint=tmp_path / "half.npz", **options)
     again, _ = fs.fit(model, X, Y, steps=40, resume=tmp_path / "half.npz", **options)
     np.testing.assert_array_equal(again.near.lambda1, trained.near.lambda1)

@@ -185,6 +185,10 @@ def test_ranks_equal_one_process(problem):
     results = fs.distributed.threads(2, rows="all").run(
         lambda group: fs.elbo_and_grad(model, X, Y, group=group)
     )
+    with pytest.raises(ValueError, match='a group whose `rows` are "all"'):
+        fs.distributed.threads(2, rows="own").run(
+            lambda group: fs.fit(model, X[:24], Y[:24], steps=1, group=group)
+        )
     for one, its_grad in results:
         assert one == pytest.approx(value, rel=1e-12)
         np.testing.assert_allclose(its_grad.inducing, grad.inducing, atol=1e-9)

@@ -16,7 +16,7 @@ from ...near.record import follow, neighbours
 from ...optim.natural.step import natural_step, natural_step_and_grad
 from ...records import replace
 from ..arguments import seed_of
-from ..batches import Batches, batches_of, whole
+from ..batches import Batches, PartOfBatches, whole
 from ..steps.minibatch import MinibatchSteps
 from .svgp import SVGPOptions, assign_leaves, recorder
 
@@ -56,23 +56,20 @@ def near_training(request):
             )
         model = _with_sites(model, X, Y, request)
     request = dataclasses.replace(request, model=model)
-    alone = request.plan.group is None
-    return recorder(
-        request,
-        NearSteps,
-        assign_leaves(request),
-        {},
-        kind_of(model).checked,
-        batches=clustered if alone else batches_of,
-    )
+    checked = kind_of(model).checked
+    return recorder(request, NearSteps, assign_leaves(request), {}, checked, clustered)
 
 
 models.register(VIF, fit=near_training)
 
 
 def clustered(session, X, Y, size, seed, weights):
-    """Make the batches of one process."""
-    return ClusterBatches(X, Y, size, seed, weights)
+    """Make the batches of one process, or of a rank whose group holds all rows."""
+    if session is None:
+        return ClusterBatches(X, Y, size, seed, weights)
+    batches = PartOfClusters(X, Y, size, seed, weights, session)
+    session.scale, session.partition = batches.scale, batches.partition
+    return batches
 
 
 class ClusterBatches(Batches):
@@ -81,8 +78,8 @@ class ClusterBatches(Batches):
     Clusters depend on the inputs alone, so that a training can resume with any model.
     """
 
-    def __init__(self, X, Y, size, seed, weights=None):
-        super().__init__(X, Y, size, seed, weights)
+    def __init__(self, X, Y, size, seed, weights=None, *others):
+        super().__init__(X, Y, size, seed, weights, *others)
         rows = np.asarray(X[:], np.float64)
         spread = rows.std(axis=0)
         self._place = place_rows(rows / np.where(spread > 0, spread, 1))
@@ -114,6 +111,10 @@ def _with_sites(model, X, Y, request):
     turn = next(kind.turns(call))
     sum_natural(call.model, turn.layer, call.batch)
     return replace(model, near=turn.layer.natural_step(1.0))
+
+
+class PartOfClusters(ClusterBatches, PartOfBatches):
+    """This rank's part of the same batches."""
 
 
 class NearSteps(MinibatchSteps):
