@@ -11,13 +11,13 @@ import tokenize
 from support.source import FILES, name_of
 
 BUDGETS = {
-    "bounds": 1650,
+    "bounds": 1760,
     "check": 850,
     "cli": 6165,
-    "collapsed": 650,
+    "collapsed": 660,
     "covariances": 2150,
     "distributed": 1000,
-    "fastsvgp/*.py": 995,
+    "fastsvgp/*.py": 997,
     "files": 200,
     "inducing": 500,
     "interop": 500,
@@ -27,12 +27,12 @@ BUDGETS = {
     "likelihoods": 2310,
     "optim": 1900,
     "paths": 600,
-    "posteriors": 2050,
+    "posteriors": 2140,
     "qsgp": 2150,
     "recipes": 3520,
     "records": 950,
     "runtime": 900,
-    "sites": 620,
+    "sites": 632,
     "sklearn": 1300,
     "train": 3350,
 }

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
 
 from .. import check, kernels
 from ..errors import NotPositiveDefinite
@@ -126,9 +125,11 @@ def _weights(layer, q, jitter):
 
 def _signed_roots(A):
     """Return E (P, R, M) and s (P, R) with A = E' diag(s) E; zeros fill up shorter ones."""
+    from scipy.linalg import eigh
+
     values, vectors = zip(*(eigh(one) for one in A), strict=True)
     keep = [np.flatnonzero(np.abs(e) > DROP) for e in values]
-    R = max(1, *map(len, keep)) if len(keep) > 1 else max(1, len(keep[0]))
+    R = max([1, *map(len, keep)])
     E, s = np.zeros((len(A), R, A.shape[-1])), np.zeros((len(A), R))
     for p, (e, V, rows) in enumerate(zip(values, vectors, keep, strict=True)):
         E[p, : len(rows)] = (V[:, rows] * np.sqrt(np.abs(e[rows]))).T
