@@ -31,6 +31,7 @@ from .bounds.predict import (
     predict_y as predict_y,
     sample_f as sample_f,
 )
+from .bounds.predictor import predictor as predictor
 from .bounds.svgp import SVGP as SVGP
 from .cli.fitted import load_fitted as load_fitted
 from .collapsed.sgpr import (

@@ -37,11 +37,11 @@ def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
 
     Parameters
     ----------
-    kind : {"real", "positive", "unit", "tril", "columns", "symmetric", "tuple"}
+    kind : {"real", "positive", "unit", "tril", "columns", "symmetric", "matrix", "tuple"}
         "unit" lies between 0 and 1; optimisers move its log odds. "tril" is a lower factor with a
         positive diagonal. "columns" are its first columns, (m, k). Only the lower triangle of a
-        "symmetric" matrix is read. A "tuple" holds real arrays, each a separate leaf: "weights.0",
-        "weights.1".
+        "symmetric" matrix is read. A "matrix" is searched for NaN only if a result has one. A
+        "tuple" holds real arrays, each a separate leaf: "weights.0", "weights.1".
     default : optional
         Default of the dataclass field.
 

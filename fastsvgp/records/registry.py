@@ -78,6 +78,7 @@ OURS = {
     "Poisson": "likelihoods.counts.poisson",
     "Polynomial": "covariances.inner_products",
     "Posterior": "posteriors.base",
+    "PredictiveWeights": "posteriors.predictive",
     "Product": "covariances.compose",
     "PseudoData": "posteriors.pseudo_targets",
     "QSGP": "qsgp.model",
