@@ -209,24 +209,12 @@ def test_random_quantities_have_types():
 
 # --- options of one kind of model ---------------------------------------------------------------
 
+STEPS = ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "graph", "collapsed"]
 OWNERS = {
     "fit": {
-        fs.SVGP: [
-            "natural_step_size",
-            "inverse_updates",
-            "e_steps",
-            "m_steps",
-            "graph",
-            "collapsed",
-        ],
-        fs.MultiGP: [
-            "natural_step_size",
-            "inverse_updates",
-            "e_steps",
-            "m_steps",
-            "graph",
-            "collapsed",
-        ],
+        fs.SVGP: STEPS,
+        fs.MultiGP: STEPS,
+        fs.VIF: STEPS,
         fs.DeepGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "num_samples"],
         fs.QSGP: ["basis_size", "control", "closed_form_every"],
         fs.SGPR: [],

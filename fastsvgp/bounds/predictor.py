@@ -76,7 +76,7 @@ def predictor(
         )
     model, _, _, own = kind_of(model).checked(model)
     amount, device = check.jitter_amount(jitter, own), device_array(model)
-    host = tree_map(lambda v: np.float64(v)[()], to_host(model))
+    host = tree_map(lambda v: np.asarray(v, np.float64)[()], to_host(model))
     found = {
         path: q if isinstance(q, PredictiveWeights) else _weights(layer_at(host, path), q, amount)
         for path, q in posteriors_of(host).items()

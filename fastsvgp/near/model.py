@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import check, models
 from ..bounds import objectives, predict, predict_vjp  # noqa: F401, what they register is shared
+from ..bounds.layer_pass import KL
 from ..bounds.protocol import KINDS, ModelKind, Turn
 from ..bounds.svgp import SVGP
 from ..covariances import Covariance
@@ -126,7 +127,7 @@ class OfVIF(ModelKind):
 
     def begin(self, model, jitter, columns=0, need=(), rows=None):
         near = model.near
-        if near is None or near.Y is None and near.lambda2 is None:
+        if KL not in need and (near is None or near.Y is None and near.lambda2 is None):
             raise ValueError(
                 "the VIF has no near rows: train it by fs.fit, or put fs.neighbours(X, covariance,"
                 " k, Y=Y) into it as `near`"
@@ -183,6 +184,7 @@ def _row_numbers(rows, N):
 
 
 KINDS[VIF] = OfVIF()
+models.share(VIF, SVGP, "kl_term_and_grad", options=models.NoOptions)
 models.share(VIF, SVGP, "elbo", "elbo_and_grad", "data_term_and_grad", options=RowOptions)
 models.share(
     VIF,

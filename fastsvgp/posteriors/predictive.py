@@ -59,7 +59,8 @@ class PredictiveWeights(Posterior):
 
     def check_size(self, *sizes):
         """Return the leading axes of ``alpha``; ``ValueError`` unless the fields fit."""
-        M, a, C, s = sum(sizes), *map(np.shape, (self.alpha, self.C, self.sign))
+        a, C, s = np.shape(self.alpha), np.shape(self.C), np.shape(self.sign)
+        M = sum(sizes)
         fits = len(a) in (1, 2) and a[-1] == M and C[-1:] == (M,) and s == C[:-1]
         if not fits or C[:-2] not in ((), a[:-1]):
             raise ValueError(

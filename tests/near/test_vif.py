@@ -134,6 +134,9 @@ def test_batches_add_up(problem):
         for i in range(3)
     ]
     value, grad = fs.bounds.data_term_and_grad(model, X, Y)
+    kl, kl_grad = fs.bounds.kl_term_and_grad(model)
+    assert value - kl == pytest.approx(fs.elbo(model, X, Y), rel=1e-12)
+    assert not kl_grad.covariance.lengthscales.any()  # of a whitened q(u)
     assert sum(part[0] for part in parts) == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(sum(part[1].inducing for part in parts), grad.inducing, atol=1e-9)
 

@@ -21,7 +21,7 @@ from ...latents.bound import MultiGP
 from ...layers.bound import DeepGP, DrawOptions
 from ...near.model import VIF, RowOptions
 from ...posteriors.locate import posteriors_of
-from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, Seed
+from ...records.typed import ArrayLike, Group, Names, OfRows, OfSteps, RecordT, Seed
 from ...runtime import deferred_checks
 from ...runtime.edge import public_call, run
 from . import sites  # noqa: F401, registers its step
@@ -116,7 +116,7 @@ def natural_step_and_grad(
     weights: ArrayLike | None = None,
     monotone: bool = False,
     group: Group | None = None,
-    **random: Unpack[Random],
+    **random: Unpack[OfRows],
 ) -> tuple[RecordT, NaturalStepInfo, float, RecordT]:
     """Take a ``natural_step``, then evaluate ``elbo_and_grad`` at the new q(u), on one batch.
 
