@@ -11,7 +11,11 @@ LEAST = 0.05  # smallest relative scale of a column that counts
 
 
 class Points(NamedTuple):
-    """Inputs as points (N, d), codes of categories (N,) or None, and scales (d,) of columns."""
+    """Inputs as points (N, d), codes of categories (N,) or None, and what distances depend on.
+
+    scales : (d,) of columns; (2 d,) for a covariance of features, which change with their map: the
+        first row's point comes after them, so that other features are seen
+    """
 
     points: Any
     codes: Any
@@ -38,7 +42,9 @@ def points_of(covariance, X):
     if columns:
         codes = np.unique(rows[:, list(columns)], axis=0, return_inverse=True)[1].ravel()
     scales = _scales(inner, rows[:1], plain)
-    return Points(np.ascontiguousarray(rows[:, plain] * scales), codes, scales)
+    points = np.ascontiguousarray(rows[:, plain] * scales)
+    mapped = inner is not covariance
+    return Points(points, codes, np.concatenate([scales, abs(points[0])]) if mapped else scales)
 
 
 def _scales(covariance, row, columns):

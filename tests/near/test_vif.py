@@ -6,6 +6,7 @@ from support.rows import nearest_earlier
 
 import fastsvgp as fs
 from fastsvgp.near.index import Nearest, earlier_rows
+from fastsvgp.near.record import follow
 from fastsvgp.records import leaves, replace_at
 
 N, M, NOISE = 48, 6, 0.05
@@ -257,6 +258,24 @@ def test_earlier_rows_are_those_of_brute_force(D, codes):
         points[order[:5]], 4, None if of is None else of[order[:5]]
     )
     np.testing.assert_array_equal(at[:, 0], order[:5])
+
+
+def test_features_that_changed_have_other_near_rows(problem):
+    _, X, Y, Z = problem
+    rng = np.random.default_rng(5)
+    covariances = [
+        fs.covariances.OnFeatures(
+            fs.RBF(1.0, 0.5),
+            fs.covariances.Network((rng.standard_normal((2, 2)),), ()),
+        )
+        for _ in range(2)
+    ]
+    near = fs.neighbours(X, covariances[0], 5)
+    other = fs.neighbours(X, covariances[1], 5)
+    assert follow(near, covariances[0]) is near
+    np.testing.assert_array_equal(follow(near, covariances[1]).earlier, other.earlier)
+    near.nearest(covariances[0], X)
+    np.testing.assert_array_equal(near.nearest(covariances[1], X), other.nearest(covariances[1], X))
 
 
 def test_codes_have_their_own_neighbours(problem):
