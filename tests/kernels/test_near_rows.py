@@ -99,13 +99,9 @@ def test_any_number_of_threads_gives_the_same_bits(rng, threads):
         found = kernels.near_rows(K, Lam, rows, noise)
         return *found, *kernels.near_rows_vjp(Lam, rows, found[0], found[3], *outputs)
 
-    before = fs.get_num_threads()
-    try:
-        fs.set_num_threads(1)
+    with fs.set_num_threads(1):
         expected = both()
-        fs.set_num_threads(threads)
+    with fs.set_num_threads(threads):
         found = both()
-    finally:
-        fs.set_num_threads(before)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
