@@ -9,12 +9,14 @@ def nearest_earlier(points, order, k, codes=None):
     place = np.full(len(points), len(order))
     place[order] = np.arange(len(order))
     for i in range(len(points)):
-        rows = [j for j in order if place[j] < place[i]]
-
-        def key(j, i=i):
-            other = codes is not None and codes[j] != codes[i]
-            return other, np.sum((points[j] - points[i]) ** 2)
-
-        best = sorted(rows, key=key)[:k]
+        code = None if codes is None else codes[i]
+        best = nearest(points[i], code, points, order[: place[i]], k, codes)
         out[i, : len(best)] = best
     return out
+
+
+def nearest(point, code, points, rows, k, codes=None):
+    """Return the k nearest of some rows, of the same code first; ties go by number."""
+    distances = ((points[rows] - point) ** 2).sum(1)
+    other = np.zeros(len(rows)) if codes is None else codes[rows] != code
+    return rows[np.lexsort((rows, distances, other))][:k]
