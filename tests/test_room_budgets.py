@@ -25,7 +25,7 @@ BUDGETS = {
     "latents": 950,
     "layers": 680,
     "likelihoods": 2310,
-    "near": 960,
+    "near": 970,
     "optim": 1900,
     "paths": 600,
     "posteriors": 2140,
