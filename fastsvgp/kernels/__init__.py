@@ -39,7 +39,6 @@ from .fourier import (
     fourier_multiply_rows_vjp as fourier_multiply_rows_vjp,
     fourier_sweep as fourier_sweep,
 )
-from .near_rows import near_rows as near_rows, near_rows_vjp as near_rows_vjp
 from .newton_schulz import (
     newton_schulz_curvature as newton_schulz_curvature,
     newton_schulz_gram as newton_schulz_gram,
@@ -127,6 +126,7 @@ from .triangular import (
     tril_multiply as tril_multiply,
     tril_product as tril_product,
 )
+from .vecchia import near_rows as near_rows, near_rows_vjp as near_rows_vjp
 from .vectors import (
     adam as adam,
     fold_bits as fold_bits,
