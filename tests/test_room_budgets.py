@@ -21,7 +21,7 @@ BUDGETS = {
     "files": 200,
     "inducing": 500,
     "interop": 500,
-    "kernels": 7850,
+    "kernels": 7880,
     "latents": 950,
     "layers": 680,
     "likelihoods": 2310,

@@ -90,10 +90,10 @@ def test_zeros_without_phi_bar(rng):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize("threads", [2, 3, 7])
 def test_any_number_of_threads_gives_the_same_bits(rng, threads):
-    K, Lam, rows, noise = near_rows_problem(rng, 300, 6, 50, 200)
-    outputs = bars(rng, 300, 6, 200)
+    K, Lam, rows, noise = near_rows_problem(rng, 300, 6, 50, 333)
+    outputs = bars(rng, 300, 6, 333)
 
     def both():
         found = kernels.near_rows(K, Lam, rows, noise)
