@@ -56,10 +56,10 @@ class Block(NamedTuple):
     K: Any
 
 
-def conditionals(covariance, inducing, L, X, near, lists, noise, own, jitter):
+def conditionals(layer, L, X, near, lists, noise, own, jitter):
     """Compute the ``Conditionals`` of some rows.
 
-    covariance, inducing : checked, in float64
+    layer : record with covariance and inducing inputs, in float64
     X : (n, D) inputs of the rows
     near : NearRows
     lists : (n, k) integers, their near rows, -1 for none
@@ -77,8 +77,8 @@ def conditionals(covariance, inducing, L, X, near, lists, noise, own, jitter):
     places, old = places.reshape(wanted.shape), distinct[before:] - before
     rows = near.inputs(old)
     points = rows if own is not None else np.concatenate([X, rows])
-    inner_covariance, inner_rows, _ = inner = covariance.inner(points)
-    Kuf = inner_covariance.Kuf(inducing, inner_rows)
+    inner_covariance, inner_rows, _ = inner = layer.covariance.inner(points)
+    Kuf = inner_covariance.Kuf(layer.inducing, inner_rows)
     Lam = np.ascontiguousarray(kernels.solve_triangular(L, Kuf).T)
     by = own if own is not None else np.maximum(lists[:, :1].sum(axis=1), 0)
     K, blocks = _blocks(inner_covariance, inner_rows, places, np.argsort(near.place[by]))

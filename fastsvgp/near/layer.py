@@ -23,13 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..bounds.gradient_sums import add_gradients
-from ..bounds.layer_pass import joint_samples, needs_of
-from ..bounds.protocol import ALL, LayerProtocol
+from ..bounds.layer_pass import LayerPass
+from ..bounds.protocol import ALL
 from ..likelihoods.gaussian import LOG_2PI, Gaussian
-from ..posteriors.base import Joint, PriorFactor, sum_over_outputs
+from ..posteriors.base import SUMS, Joint, PriorFactor, sum_over_outputs
 from ..records import Marginals, is_record, leaf, leaves, plus, private_record, tree_map
-from ..records.inducing_sets import naming_repeated
 from .conditionals import SHARE, conditionals, conditionals_vjp
 
 
@@ -61,7 +59,7 @@ class NearBars(NamedTuple):
     noise: Any
 
 
-class NearPass(LayerProtocol):
+class NearPass(LayerPass):
     """A forward and backward pass through the layer of a ``VIF``, in float64.
 
     Parameters
@@ -81,38 +79,27 @@ class NearPass(LayerProtocol):
     shares_rows = True
 
     def __init__(self, model, jitter, columns=0, need=(), rows=None, after=None, prior=None):
-        self._rows, self._jitter, self.near = rows, jitter, model.near
-        self._dtype = next(leaves(model.posterior))[2].dtype
-        model = in_double(model)
-        self.covariance, self.inducing, self.mean = model.covariance, model.inducing, model.mean
-        self.likelihood = model.likelihood
-        self._of_Kuu, self._of_Kuf, _, self._of_mean, of_posterior = needs_of(
-            tuple(need), model.mean is not None
-        )
-        of_noise = any(name.partition(".")[0] == "likelihood" for name in need)
-        self._moves = bool(self._of_Kuf or self._of_mean) or of_noise
-        if of_noise and not self._of_Kuf:
-            of_posterior = (*of_posterior, "blocks.Kuf")
-        self._inner_need = self.covariance.inner_need(self._of_Kuf)
+        layer, roots = in_double(model), {name.partition(".")[0] for name in need}
+        # each row has noise of its own, so sums of variances do not suffice
+        need = tuple(name for name in need if name != SUMS)
+        if "likelihood" in roots and roots.isdisjoint(("covariance", "inducing")):
+            need = (*need, "inputs")  # through the noise of near rows
         prior = after.prior if after else prior
         if prior is None:
-            prior = PriorFactor(self.covariance.Kuu(self.inducing), jitter)
-        self.prior = prior
-        with naming_repeated(self.inducing):
-            self.work = model.posterior.start_from(self.prior, columns, of_posterior)
-        self.num_inducing = len(self.prior.Kuu)
+            prior = PriorFactor(layer.covariance.Kuu(layer.inducing), jitter)
+        super().__init__(layer, jitter, columns, need, prior)
+        self.prior, self.near = prior, model.near
+        self._rows, self._jitter = rows, jitter
+        self._dtype_out = next(leaves(model.posterior))[2].dtype
         self._earlier, self.kept = list(after.kept) if after else [], []
-        self._covariance_bars, self._inducing_bars, self._below_bars = [], [], []
-        self._mean_bar, self._L_bar, self._noise_bar, self._inner = None, None, 0.0, None
-        self._pulled = False
-
-    @property
-    def clamped(self):
-        return self.work.clamped
+        self._L_bar, self._noise_bar = None, 0.0
 
     @property
     def sizes(self):
         return [(self.num_inducing, 1 + self.near.earlier.shape[1])]
+
+    def means(self, X, rows=ALL):
+        return self.forward(X, rows)[0].mean
 
     def forward(self, X, rows=ALL):
         """Return the marginals and residuals: ``GivenNear`` of rows of the data."""
@@ -121,11 +108,11 @@ class NearPass(LayerProtocol):
         Kuf = kernels.multiply_triangular(self.prior.L, np.ascontiguousarray(found.phi.T))
         f, residuals = self.work.project(Kuf, np.square(found.phi).sum(axis=1))
         mean = f.mean + (found.a * e).sum(axis=-1)
-        mean = mean if self.mean is None else mean + self.mean(X)
+        mean = mean if self.layer.mean is None else mean + self.layer.mean(X)
         residuals = NearResiduals(X, found, e, residuals)
         if self._rows is None:
             f = Marginals(mean, f.var + found.s)
-            return tree_map(lambda value: value.astype(self._dtype, copy=False), f), residuals
+            return tree_map(lambda value: value.astype(self._dtype_out, copy=False), f), residuals
         self.kept.append((found, e))
         return GivenNear(mean, f.var, found.s), residuals
 
@@ -134,15 +121,13 @@ class NearPass(LayerProtocol):
         near = self.near
         if self._rows is None:
             own = None
-            lists = near.nearest(self.covariance, X)
+            lists = near.nearest(self.layer.covariance, X)
         else:
             own = self._rows[rows]
             lists = near.earlier[own]
         y, noise = self._of_near(np.maximum(lists, 0))
         lists = np.where(noise > 0, lists, -1)
-        found = conditionals(
-            self.covariance, self.inducing, self.prior.L, X, near, lists, noise, own, self._jitter
-        )
+        found = conditionals(self.layer, self.prior.L, X, near, lists, noise, own, self._jitter)
         return found, np.where(lists < 0, 0.0, y)
 
     def _of_near(self, rows):
@@ -150,12 +135,12 @@ class NearPass(LayerProtocol):
         if self.near.lambda2 is not None:
             return self.near.sites(rows)
         y = self.near.targets(rows)
-        y = y if self.mean is None else y - self._mean_at(rows)
-        return y, np.full(rows.shape, float(self.likelihood.variance))
+        y = y if self.layer.mean is None else y - self._mean_at(rows)
+        return y, np.full(rows.shape, float(self.layer.likelihood.variance))
 
     def _mean_at(self, rows):
         """Return the mean function (..., n, k) at rows (n, k) of the data."""
-        values = self.mean(self.near.inputs(rows.ravel()))
+        values = self.layer.mean(self.near.inputs(rows.ravel()))
         return values.reshape(*values.shape[:-1], *rows.shape)
 
     def data_term(self, likelihood, Y, f, rng=None, need=True, weights=None):
@@ -169,21 +154,20 @@ class NearPass(LayerProtocol):
         if not need:
             return ell, None, None
         n_bar = sum_over_outputs(0.5 * w * (q - 1) / n)
-        noise_bar = self._dtype.type(n_bar.sum())
+        noise_bar = self._dtype_out.type(n_bar.sum())
         return ell, GivenNear(w * r / n, -0.5 * w / n + 0 * q, n_bar), Gaussian(noise_bar)
 
     def pull(self, residuals, f_bar):
         X, found, e, inner = residuals
+        self._inner, rows, below = found.inner
         self._pulled = True
         mean_bar, var_bar = f_bar.mean.astype(np.float64), f_bar.var.astype(np.float64)
         Kuf_bar, X_bar = self.work.pull(inner, Marginals(mean_bar, var_bar)), None
-        if not self._moves:
-            return None
         if self._of_mean:
             X_bar = self._pull_mean(X, found, mean_bar)
-        if Kuf_bar is None:
+        if not self._of_Kuf:
             return X_bar
-        L, kff_bar = self.prior.L, sum_over_outputs(var_bar)
+        L, layer, kff_bar = self.prior.L, self.layer, sum_over_outputs(var_bar)
         phi_bar = kernels.multiply_triangular(L, Kuf_bar, transpose=True).T
         phi_bar = np.ascontiguousarray(phi_bar + 2 * kff_bar[:, None] * found.phi)
         L_bar = kernels.matmul(Kuf_bar, found.phi)
@@ -191,88 +175,70 @@ class NearPass(LayerProtocol):
         a_bar = a_bar if a_bar.ndim == 2 else a_bar.sum(0)
         s_bar = kff_bar if self._rows is None else f_bar.s
         Lam_bar, noise_bar, covariance_bar, points_bar = conditionals_vjp(
-            found, a_bar, s_bar, phi_bar, self._inner_need
+            found, a_bar, s_bar, phi_bar, self._inner_Kuf
         )
         self._noise_bar += float(noise_bar.sum())
         Kuf_bar = kernels.solve_triangular(L, np.ascontiguousarray(Lam_bar.T), transpose=True)
         L_bar -= kernels.matmul(Kuf_bar, found.Lam)
         self._L_bar = plus(L_bar, self._L_bar)
-        if not self._of_Kuf:
-            return X_bar
-        self._inner, rows, below = found.inner
-        of_Kuf = self._inner.Kuf_vjp(Kuf_bar, found.Kuf, self.inducing, rows, self._inner_need)
+        of_Kuf = self._inner.Kuf_vjp(Kuf_bar, found.Kuf, layer.inducing, rows, self._inner_Kuf)
         self._covariance_bars += covariance_bar, of_Kuf[0]
         self._inducing_bars.append(of_Kuf[1])
-        below_bar, of_X = self.covariance.inner_vjp(
+        below_bar, of_X = layer.covariance.inner_vjp(
             plus(points_bar, of_Kuf[2]), below, self._of_Kuf
         )
         self._below_bars.append(below_bar)
-        return X_bar if of_X is None else plus(of_X[: len(X)], X_bar).astype(self._dtype)
+        return X_bar if of_X is None else plus(of_X[: len(X)], X_bar).astype(self._dtype_out)
 
     def _pull_mean(self, X, found, mean_bar):
         """Add the cotangents of the mean function, and return those of X through it."""
-        bar, X_bar = self.mean.vjp(mean_bar, X, self._of_mean)
+        bar, X_bar = self.layer.mean.vjp(mean_bar, X, self._of_mean)
         self._mean_bar = plus(bar, self._mean_bar)
         of_near = self.near.lambda2 is None  # sites are of f without its mean function
         if of_near and found.a.size and "mean" in self._of_mean:
             there = found.lists >= 0
             at = -(mean_bar[..., None] * found.a)[..., there]
             rows = self.near.inputs(found.lists[there])
-            bar, _ = self.mean.vjp(at, rows, ("mean",))
+            bar, _ = self.layer.mean.vjp(at, rows, ("mean",))
             self._mean_bar = plus(bar, self._mean_bar)
         return X_bar
-
-    def kl(self):
-        return self.work.kl()
-
-    def natural_sums(self):
-        return self.work.natural_sums()
 
     def natural_step(self, step_size):
         return self.in_dtype(self.work.natural_step(step_size))
 
     def in_dtype(self, tree):
         def cast(value):
-            return value.astype(self._dtype, copy=False)
+            return value.astype(self._dtype_out, copy=False)
 
         if tree is None:
             return None
         return tree_map(cast, tree) if is_record(tree) else cast(tree)
 
     def finish(self, kl_bar):
-        if not self._pulled:  # the KL term alone
-            nothing = np.empty((self.num_inducing, 0)), np.empty(0)
-            f, residuals = self.work.project(*nothing)
-            self.work.pull(residuals, f)
+        return NearBars(*map(self.in_dtype, super().finish(kl_bar)), self._noise_bar)
+
+    def _pull_nothing(self):
+        self._inner = self.layer.covariance.inner(self._no_inputs())[0]
+        f, residuals = self.work.project(np.empty((self.num_inducing, 0)), np.empty(0))
+        self.work.pull(residuals, f)
+
+    def _finish_posterior(self, kl_bar):
         posterior_bar, Kuu_bar = self.work.finish(kl_bar)
-        need = tuple(name for name in self._inner_need if name != "X")
-        if need:
-            if self._L_bar is not None:
-                Kuu_bar = plus(kernels.cholesky_vjp(self._L_bar, self.prior.L), Kuu_bar)
-            inner = self.covariance if self._inner is None else self._inner
-            covariance_bar, inducing_bar, _ = inner.Kuu_vjp(
-                Kuu_bar, self.prior.Kuu, self.inducing, None, need
-            )
-            self._covariance_bars.append(covariance_bar)
-            self._inducing_bars.append(inducing_bar)
-        covariance_bar, inducing_bar, below_bar = add_gradients(
-            self._covariance_bars, self._inducing_bars, self._below_bars
-        )
-        covariance_bar = self.covariance.outer_bar(covariance_bar, below_bar, self._of_Kuu, Kuu_bar)
-        bars = covariance_bar, inducing_bar, posterior_bar, self._mean_bar
-        return NearBars(*map(self.in_dtype, bars), self._noise_bar)
+        if self._L_bar is not None:
+            Kuu_bar = plus(kernels.cholesky_vjp(self._L_bar, self.prior.L), Kuu_bar)
+        return posterior_bar, Kuu_bar
 
     def joint(self, X):
         """Return the ``Joint`` moments at all X, given the near rows of any of them."""
         X = X.astype(np.float64, copy=False)
         near = self.near
-        rows = np.unique(near.nearest(self.covariance, X))
+        rows = np.unique(near.nearest(self.layer.covariance, X))
         rows = rows[rows >= 0]
         rows = rows if near.lambda2 is None else rows[near.lambda2[rows] > 0]
         N = len(X)
         points = np.concatenate([X, near.inputs(rows)])
-        covariance, inner, _ = self.covariance.inner(points)
-        Kuf = covariance.Kuf(self.inducing, inner)
+        covariance, inner, _ = self.layer.covariance.inner(points)
+        Kuf = covariance.Kuf(self.layer.inducing, inner)
         Lam = kernels.solve_triangular(self.prior.L, Kuf)
         R = covariance.Kff(inner) - kernels.matmul(Lam, Lam, transpose_a=True)
         y, noise = self._of_near(rows)
@@ -285,14 +251,9 @@ class NearPass(LayerProtocol):
             kernels.matmul(phi, phi, transpose_a=True),
         )
         mean = f.mean + kernels.matmul(np.atleast_2d(y), a).reshape(f.mean.shape)
-        mean = mean if self.mean is None else mean + self.mean(X)
+        mean = mean if self.layer.mean is None else mean + self.layer.mean(X)
         rest = R[:N, :N] - kernels.matmul(half, half, transpose_a=True)
-        return Joint(mean.astype(self._dtype), (f.cov + rest).astype(self._dtype))
-
-    def sample(self, X, num_samples, jitter, rng, name=None):
-        mean, cov = self.joint(X)
-        with naming_repeated(X if name else None, name):
-            return joint_samples(mean, cov, jitter, num_samples, rng)
+        return Joint(mean.astype(self._dtype_out), (f.cov + rest).astype(self._dtype_out))
 
     def follow(self, model, jitter, columns, need, **quantities):
         return NearPass(model, jitter, columns, need, after=self, **quantities)

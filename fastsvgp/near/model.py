@@ -41,7 +41,7 @@ class VIF:
         The rows of the data, made by ``neighbours``, with their targets. ``fit`` makes them, and so
         does a bound of all data.
     neighbours : int
-        Number of near rows where ``near`` is made: at most N - 1. Default 20.
+        Number of near rows where ``near`` is made, below N. Default 20.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class OfVIF(ModelKind):
             raise TypeError("near rows are computed on the host; use fs.to_host(model)")
         near = model.near
         if near is None and names == ("X", "Y") and Y is not check.ABSENT:
-            k = min(check.whole("neighbours", model.neighbours, 0), len(X) - 1)
+            k = check.whole("neighbours", model.neighbours, 0)
             near = neighbours(X, model.covariance, k, Y=Y if Y.ndim == 1 else Y.T)
             model = replace(model, near=near)
         if near is not None and not plain:

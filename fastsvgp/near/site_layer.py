@@ -141,7 +141,8 @@ class SiteSteps(SitePass):
         self._at_row += len(a)
         for total, value in zip(self._sums, (a - 2 * b * f.at_mean, -2 * b, 1.0), strict=True):
             np.add.at(total, rows, value)
-        return ell, bars, likelihood_bar
+        # only counted: slopes above 0 are sites of negative precision
+        return ell, replace(bars, var=b), likelihood_bar
 
     def pull(self, residuals, f_bar):
         """Nothing is left to add: ``data_term`` has seen all."""

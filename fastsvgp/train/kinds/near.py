@@ -1,6 +1,7 @@
 """``fit`` for a VIF: minibatch steps; near rows follow the lengthscales."""
 
 import dataclasses
+import logging
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from ..arguments import seed_of
 from ..batches import Batches, PartOfBatches, whole
 from ..steps.minibatch import MinibatchSteps
 from .svgp import SVGPOptions, assign_leaves, recorder
+
+log = logging.getLogger("fastsvgp")
 
 
 @models.with_options(SVGPOptions)
@@ -40,7 +43,7 @@ def near_training(request):
         )
     X, Y = (whole(name, getattr(request, name)[:]) for name in ("X", "Y"))
     if model.near is None:
-        k = min(check.whole("neighbours", model.neighbours, 0), N - 1)
+        k = check.whole("neighbours", model.neighbours, 0)
         near = neighbours(X, model.covariance, k, Y=Y, weights=request.weights)
         model = replace(model, near=near)
     elif len(model.near.X) != N:
@@ -120,6 +123,8 @@ class PartOfClusters(ClusterBatches, PartOfBatches):
 class NearSteps(MinibatchSteps):
     """``MinibatchSteps`` whose bounds get the numbers of the rows of a batch."""
 
+    _counted = False  # whether rows that are no neighbours were reported
+
     def _move_to(self, model, optimised, scheduled):
         near = follow(model.near, model.covariance)
         model = model if near is model.near else replace(model, near=near)
@@ -136,6 +141,15 @@ class NearSteps(MinibatchSteps):
             stepped, info, *rest = self._call_bound(
                 natural_step_and_grad, at, model, batches[0], **options
             )
-            return stepped, [info], *rest
-        stepped, info = self._call_bound(natural_step, at, model, batches[0], **options)
-        return stepped, [info], info.value, None
+        else:
+            stepped, info = self._call_bound(natural_step, at, model, batches[0], **options)
+            rest = info.value, None
+        if info.negative and not self._counted:
+            self._counted = True
+            log.warning(
+                "step %d: %d rows of the batch have sites of no positive precision, and are no"
+                " neighbours; further ones are not reported",
+                self._step + 1,
+                info.negative,
+            )
+        return stepped, [info], *rest
