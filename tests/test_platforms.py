@@ -114,7 +114,7 @@ def test_a_blas_that_cannot_be_opened_is_not_set(monkeypatch):
 
 @pytest.mark.parametrize("keep", [None, lambda path: f"{path}.previous"])
 def test_a_target_that_is_open_stays_as_it_was(tmp_path, monkeypatch, keep):
-    """Windows refuses to replace a file that somebody has open."""
+    """Windows refuses to replace a file that a process has open."""
     path, plain = tmp_path / "a", os.replace
     path.write_bytes(b"1")
 

@@ -360,8 +360,8 @@ def predictor_of_sites(model, X=None, Y=None, *, jitter=None, dtype=None):
     """Make a predictor of the q(u) of the sites at the inputs X of the data."""
     if X is None:
         raise TypeError(
-            f"predictor: a {type(model).__name__} has no q(u) without its data; pass its `X`, and"
-            " `Y` if you like: the sites hold what it says"
+            f"predictor: a {type(model).__name__} has no q(u) without its inputs; pass its `X`"
+            " (`Y` is not needed: the sites stand for it)"
         )
     if Y is not None:
         check_site_model(model, X, check.as_array("Y", Y), jitter)
