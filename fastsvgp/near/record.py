@@ -67,6 +67,13 @@ class NearRows:
         codes = None if here.codes is None else here.codes[1:]
         return known[1].query(here.points[1:], self.earlier.shape[1], codes)
 
+    def other_targets(self, Y):
+        """Return which usable rows (N,) have other targets than these."""
+        if self.Y is None:
+            return np.zeros(len(self.X), bool)
+        differ = np.asarray(Y).reshape(self.Y.shape) != self.Y
+        return self.usable() & differ.reshape(len(Y), -1).any(axis=1)
+
     def usable(self):
         """Return which rows (N,) can be neighbours."""
         usable = np.zeros(len(self.X), bool)

@@ -257,6 +257,8 @@ def test_bad_input(problem):
         fs.elbo_and_grad(model, X, Y, inputs=True)
     with pytest.raises(ValueError, match="contains nan"):
         fs.neighbours(np.where(X > 1.9, np.nan, X), covariance, 3)
+    with pytest.raises(ValueError, match="row 0 of `Y` is not that row of `model.near`"):
+        fs.fit(model, X, Y + 1, steps=1)
     with pytest.raises(ValueError, match="`e_steps`"):
         fs.fit(model, X, Y, steps=1, e_steps=2, natural_step_size=0.1)
 

@@ -51,6 +51,11 @@ def near_training(request):
             f"fit: `X` has {N} rows and `model.near` {len(model.near.X)}; leave `near` out, or make"
             " it of these data"
         )
+    elif (other := model.near.other_targets(Y)).any():
+        raise ValueError(
+            f"fit: row {int(np.argmax(other))} of `Y` is not that row of `model.near`; leave `near`"
+            " out, or make it of these data"
+        )
     if not isinstance(model.likelihood, Gaussian):
         if own.natural_step_size is None:
             raise ValueError(
