@@ -237,6 +237,15 @@ def _add_structure(model):
         ),
     )
     model.add_argument(
+        "--neighbours",
+        metavar="K",
+        type=count,
+        help=(
+            "svgp, tsvgp, sgpr: after the training, train on with the K nearest rows of each row"
+            " for the detail, 20 for example; the model then holds the training rows"
+        ),
+    )
+    model.add_argument(
         "--layers",
         metavar="L",
         type=count,

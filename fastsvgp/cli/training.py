@@ -39,6 +39,7 @@ POSTERIORS = {
 class TrainedFit:
     """Result of training: the model, the jitter for its use, and the bound at each step.
 
+    ``saved``: steps that the checkpoint holds, all but those with near rows.
     ``first_step``: seconds until the end of the first step. That step compiles the kernels that are
     not in the cache.
     """
@@ -48,6 +49,7 @@ class TrainedFit:
     values: np.ndarray
     reason: str
     checkpoint: str
+    saved: int
     first_step: float = 0.0
 
     @property
@@ -174,9 +176,21 @@ def train(fitted, task, settings, folder):
         raise KeyboardInterrupt
     with ranks_apart():
         model, jitter = fs.recipes.finish(model, X, y, settings.jitter, group=settings.group)
-    return TrainedFit(
-        model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step
-    )
+    values, reason = np.asarray(info.values), info.reason
+    saved = len(values)
+    if settings.neighbours and not info.interrupted:
+        model, info = _add_near_rows(model, X, y, weights, jitter, settings)
+        values, reason = np.concatenate([values, info.values]), info.reason
+    return TrainedFit(model, jitter, values, reason, checkpoint, saved, progress.first_step)
+
+
+def _add_near_rows(model, X, y, weights, jitter, settings):
+    """Train on with near rows."""
+    with closing(Progress(fs.recipes.NEAR_STEPS, settings.quiet)) as progress:
+        return fs.recipes.near_rows(
+            model, X, y, neighbours=settings.neighbours, weights=weights, jitter=jitter,
+            callback=progress, rng=settings.seed,
+        )  # fmt: skip
 
 
 @contextmanager
@@ -279,6 +293,6 @@ def outcome(task, settings, trained):
 def holds(trained):
     """Whether the checkpoint of a training holds its last step."""
     try:
-        return fs.load(trained.checkpoint).step == len(trained.values)
+        return fs.load(trained.checkpoint).step == trained.saved
     except (OSError, fs.DataFileError):
         return False

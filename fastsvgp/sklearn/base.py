@@ -22,6 +22,7 @@ from ..inducing import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
 from ..names import did_you_mean
+from ..near.model import VIF
 from ..posteriors.locate import posteriors_of
 from ..recipes.beyond_range import inside
 from ..records import is_record, leaves
@@ -195,6 +196,8 @@ class SVGPEstimator(BaseEstimator):
                 best = trained
             if trained.interrupted:
                 break
+        if not best.interrupted:
+            best = self._add_detail(best, Xs, ys, weights, seeds[1])
         self.model_, self.jitter_, self.scale_ = best.model, best.jitter, start.scale
         self.lower_bound_, self.lower_bounds_, self.n_iter_ = (
             best.bound,
@@ -208,6 +211,10 @@ class SVGPEstimator(BaseEstimator):
             raise KeyboardInterrupt
         warn_if_poor(best, Xs, ys, weights)
         return self
+
+    def _add_detail(self, trained, X, y, weights, seed):
+        """Train a further part of the model, if a setting asks for it."""
+        return trained
 
     def _check_settings(self):
         """Check settings that no recipe checks, or that ``fastsvgp.fit`` has by other names."""
@@ -314,12 +321,21 @@ class SVGPEstimator(BaseEstimator):
     def _warm_start(self, X, y, weights, seed):
         """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
-        if isinstance(model, SVGP):  # new rows can lie outside the range of a search
+        if isinstance(model, SVGP | VIF):  # new rows can lie outside the range of a search
             model = replace(model, covariance=inside(model.covariance))
+        if isinstance(model, VIF):
+            model = replace(model, near=None)  # ``fit`` finds those of the new rows
         kind, latents = kind_of_posterior(model), getattr(model, "latents", None)
         inducing = 0 if model.inducing is None else len(stack_sets(model.inducing))
         count = None if latents is None else len(latents)
-        solver = recipes.solver_of(self, model.likelihood, kind, len(X), inducing, count)
+        solver = "natural"
+        if not isinstance(model, VIF):
+            solver = recipes.solver_of(self, model.likelihood, kind, len(X), inducing, count)
+        elif self.solver not in ("auto", solver):
+            raise ValueError(
+                f"`solver` {self.solver!r}: a VIF continues (warm_start=True) by natural steps;"
+                " leave it out"
+            )
         at_rows = solver == "lbfgs" and unique_rows.are_the_rows(
             model.inducing, self._standardise(X)
         )

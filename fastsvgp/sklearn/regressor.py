@@ -1,10 +1,14 @@
 """``SVGPRegressor``, the scikit-learn regressor."""
 
+from contextlib import closing
+from dataclasses import replace
+
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .. import check, recipes
+from ..bounds.objectives import elbo
 from ..bounds.predict import (
     predict_f,
     predict_log_density,
@@ -20,6 +24,8 @@ from ..likelihoods import (
     StudentT,
 )
 from ..names import COUNTS, POSITIVE, PROPORTIONS
+from ..near.model import VIF
+from ..runtime.progress_bar import Progress
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
 from .columns import check_numbers, refuse_other_columns
@@ -70,6 +76,10 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         Several targets share one covariance by default. A number of latent functions, each with a
         covariance of its own, makes the targets learnt linear combinations of them; "separate"
         gives every target its own covariance.
+    neighbours : None or int
+        Number of near rows of each row, 20 for example: after the training ``recipes.near_rows``
+        trains a ``VIF``, in which inducing inputs have the trend and near rows the detail. It holds
+        the training rows. Not with ``n_latents``.
     n_inducing : int, or pair of int
         Number of inducing inputs, at most the number of distinct rows of X. A pair is for
         posteriors with two sets; one number then applies to both. Time and memory grow with its
@@ -129,7 +139,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     Attributes
     ----------
-    model_ : SVGP, or MultiGP
+    model_ : SVGP, MultiGP or VIF
         Model of standardised data; ``scale_.X``, ``scale_.y`` and ``scale_.back`` convert.
     jitter_ : float
         Jitter of predictions.
@@ -179,6 +189,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         likelihood="gaussian",
         target=None,
         n_latents=None,
+        neighbours=None,
         n_inducing=INDUCING,
         inducing="kmeans",
         posterior="whitened",
@@ -238,6 +249,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         recipes.check_latents("n_latents", self.n_latents)
         budget = check_budget(self)
         rows = self._merge_rows(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
+        self._check_neighbours(len(rows[0]))
         if rows[1].ndim == 1 and not changed_settings(self):
             return run_search(self, *rows, seed_of(self.random_state))
         if budget is not None:
@@ -245,6 +257,33 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 f"`time_budget` is for one target, but `y` has {rows[1].shape[1]}; leave it out"
             )
         return self._fit(*rows)
+
+    def _add_detail(self, trained, X, y, weights, seed):
+        if self.neighbours is None or isinstance(trained.model, VIF):
+            return trained
+        with closing(Progress(recipes.NEAR_STEPS, quiet=not self.verbose)) as progress:
+            model, info = recipes.near_rows(
+                trained.model, X, y, neighbours=self.neighbours, weights=weights,
+                jitter=trained.jitter, callback=progress, rng=seed,
+            )  # fmt: skip
+        bound = elbo(model, X, y, jitter=trained.jitter, weights=weights)
+        return replace(trained, model=model, info=info, bound=bound)
+
+    def _check_neighbours(self, count):
+        """Check ``neighbours`` against the other settings and the number of rows."""
+        if self.neighbours is None:
+            return
+        check.whole("neighbours", self.neighbours)
+        if self.n_latents is not None:
+            raise ValueError(
+                "`neighbours` is for targets of one function, and `n_latents` gives them several;"
+                " leave one of the two out"
+            )
+        if self.neighbours >= count:
+            raise ValueError(
+                f"`neighbours` must be below the number of rows, got {self.neighbours} and {count}"
+                " rows; give fewer"
+            )
 
     def _check_target(self, y, weights, warm):
         """Check ``target``, and that y has logarithms, in the rows of y as they were given."""

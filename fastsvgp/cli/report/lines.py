@@ -135,7 +135,8 @@ def describe_model(task, settings):
         if latents == "separate"
         else f" of {latents} latent function{'s'[: latents != 1]}"
     )
-    return f"{METHODS[settings.method]}{deep}{functions}, {covariance}{patches}{lengthscales}"
+    near = f", {settings.neighbours} near rows" if settings.neighbours else ""
+    return f"{METHODS[settings.method]}{deep}{functions}, {covariance}{patches}{lengthscales}{near}"
 
 
 def _name_targets(name):

@@ -10,7 +10,7 @@ from ..data import images, targets
 from ..errors import UsageError, join, option_of, refuse_beside
 from . import periodic, qsgp
 from .defaults import BATCH_SIZE, INDUCING, JITTER, LAYER, MINIBATCH, choose
-from .names import LAYERED, METHODS, NATURAL, PAIRED, VARYING, WITH_LATENTS
+from .names import LAYERED, METHODS, NATURAL, PAIRED, VARYING, WITH_LATENTS, WITH_NEAR_ROWS
 
 MOVERS = {"sgpr": "L-BFGS trains everything", "qsgp": "AdaGrad trains the posterior"}
 
@@ -174,6 +174,7 @@ def validate(settings, task):
         ),
     )
     _check_functions(settings, task)
+    _check_near_rows(settings, task)
     mover = MOVERS.get(method, "Adam trains the posterior too")
     refuse_beside(method, NATURAL, e_steps=settings.e_steps, m_steps=settings.m_steps)
     unused = [name for name in ("batch_size", "learning_rate") if getattr(settings, name)]
@@ -210,6 +211,28 @@ def _refuse(*cases):
     for applies, message in cases:
         if applies:
             raise UsageError(message)
+
+
+def _check_near_rows(settings, task):
+    """Check ``--neighbours`` against the other arguments and the rows."""
+    count, rows = settings.neighbours, int((~task.test).sum())
+    if count is None:
+        return
+    refuse_beside(settings.method, WITH_NEAR_ROWS, neighbours=count)
+    for option, given in (
+        ("--layers", settings.layers),
+        ("--patch-shape", settings.patch_shape),
+        ("--latents", settings.latents),
+        ("--mpi", settings.group),
+        (f"--likelihood {task.likelihood}", task.kind == "multiclass"),
+        (f"--likelihood {task.likelihood}", task.likelihood in VARYING),
+    ):
+        if given:
+            raise UsageError(f"--neighbours: {option} cannot be combined with it; leave one out")
+    if count >= rows:
+        raise UsageError(
+            f"--neighbours {count} is not below the {rows} training rows; give fewer"
+        )
 
 
 def _check_functions(settings, task):

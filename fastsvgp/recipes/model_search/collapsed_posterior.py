@@ -204,13 +204,17 @@ def score_posterior(hyper, scale, rows, held_out, count):
 def _score(collapsed, X, held_out):
     mean, var_f = collapsed.predict(X)
     a, c = factors_of(mean, var_f, collapsed.noise, held_out.y, held_out.weights)
-    var = a * var_f + c * collapsed.noise
+    return score_of(collapsed, mean, a * var_f + c * collapsed.noise, (a, c), held_out)
+
+
+def score_of(posterior, mean, var, factors, held_out):
+    """Return the ``ScoredPosterior`` with this mean and variance of held-out targets."""
     density = log_densities(mean, var, held_out.y, held_out.weights)
     squares = np.square(mean - held_out.y)
     gaussian = -0.5 * np.average(np.log(2 * np.pi * var) + squares / var, weights=held_out.weights)
     score = float(np.average(density, weights=held_out.weights))
     rmse = float(np.sqrt(np.average(squares, weights=held_out.weights)))
-    return ScoredPosterior(collapsed, (a, c), density, score, rmse, float(gaussian))
+    return ScoredPosterior(posterior, factors, density, score, rmse, float(gaussian))
 
 
 def density_of(found, scale, rows):

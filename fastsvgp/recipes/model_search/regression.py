@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from ...bounds.svgp import SVGP
 from ...covariances import OnFeatures
 from ...errors import NotPositiveDefinite
 from ...inducing import unique_rows
+from ...near.model import VIF
 from ...runtime import tuning
 from ..scaling import constant
 from .candidates import DEEP, RELU, WIDE, WIDER, Deep
@@ -18,6 +20,7 @@ from .collapsed_posterior import (
     score_posterior,
 )
 from .held_out_density import BETTER, better_by, gains, steps_of, student_noise, train_with_tails
+from .near_rows import FEWEST, OF_ROW, Detailed, Near, best_noise, score_near
 from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
 from .race import FAILURES, FIRST, Race, reason
 from .rows import scale_rows
@@ -46,9 +49,14 @@ class Regression(Race):
     def rehearsal_candidates(self):
         data, rng = ("", *self._data("raw")), self._rng()
         networks = [Deep(*data, rng, one, M=8) for one in (WIDE, RELU)]
-        return [Exact(*data), Plain(*data, rng), *networks]
+        plain = Plain(*data, rng)
+        return [Exact(*data), plain, *networks, Near("", plain, self._plan, 8)]
 
     def _score_at(self, candidate):
+        if isinstance(candidate, Near):
+            found = score_near(candidate.model, candidate.scale, self.held_out)
+            self._plan.did(OF_ROW * len(self.held_out))
+            return found.score, found.rmse, found.factors
         rows = candidate.rows.draw(ROWS, np.random.default_rng(1))
         found = score_posterior(candidate.model, candidate.scale, rows, self.held_out, M)
         self._plan.did(3 * M**2 * len(rows) + 20 * M**3 + 4 * M**2 * len(self.held_out), 10)
@@ -64,7 +72,15 @@ class Regression(Race):
         if self._few:
             self._exact(T, inputs)
         networks = [*self._networks(plain, inputs, T)] if self._takes_networks else []
-        return [plain, *networks, *([] if self._few else self._relevant(T))]
+        near = self._near(plain, inputs, T)
+        return [plain, *networks, *near, *([] if self._few else self._relevant(T))]
+
+    def _near(self, plain, inputs, T):
+        """Return a process with near rows, if rows are many and in memory."""
+        if len(self.rows) < FEWEST or not isinstance(self.rows.X, np.ndarray):
+            return []
+        count = Plain.M if T >= LONG else Plain.M // 2
+        return [Near(f"near rows, {inputs} inputs", plain, self._plan, count)]
 
     def _first(self, candidates):
         # an exact process has run before
@@ -202,7 +218,7 @@ class Regression(Race):
         for name, factor in zip(("variance of f", "noise"), factors, strict=True):
             if not 1 / unusual <= factor <= unusual:
                 self.say(f"held-out rows multiply the {name} by {factor:.2g}")
-        if not interrupted:
+        if not interrupted and isinstance(svgp, SVGP):
             svgp = self._try_tails(svgp, look, found)
         self.say(f"model: {look.candidate}, {len(svgp.inducing)} inducing inputs, all rows")
         return svgp, look
@@ -212,6 +228,13 @@ class Regression(Race):
         for look in sorted(self.looks, key=lambda look: -look.score):
             rows = scale_rows(self.rows, look.scale)
             given = look.model, look.scale, rows, self.held_out
+            if isinstance(look.model, VIF):
+                found = best_noise(look.model, look.scale, self.held_out)
+                self.say(
+                    f"{look.candidate}, noise {found.collapsed.noise:.3g}: held-out log density"
+                    f" {found.score:.3f}, RMSE {found.rmse:.4g}"
+                )
+                return look, found
             counts = {M} if interrupted or self._learnt(look) else {M, self._largest(rows, look)}
             found = []
             for count in sorted(counts):
@@ -260,6 +283,8 @@ class Regression(Race):
     def _train_on_all(self, look, collapsed, factors):
         """Return ``make_svgp`` of all rows."""
         rows = scale_rows(self.whole, look.scale)
+        if isinstance(collapsed, Detailed):
+            return collapsed.of_all(factors, rows, self._plan), factors
         Z = collapsed.Z
         if are_rows(Z, scale_rows(self.rows, look.scale)):
             Z = unique_rows.distinct(rows.X)[0]
