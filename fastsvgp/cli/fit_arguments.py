@@ -12,18 +12,9 @@ from ..runtime.thresholds import (
     MOST_ROWS,
 )
 from .argument_types import (
-    MOST,
-    LineBreaks,
-    add_text_layout,
-    add_traceback,
-    columns,
-    count,
-    count_or,
-    number,
-    periods,
-    positive,
-    shape,
-)
+    MOST, LineBreaks, add_text_layout, add_traceback, columns, count, count_or, number, periods,
+    positive, shape,
+)  # fmt: skip
 from .settings.defaults import BASIS, FEATURES, LAYER, POINTS, SECONDS
 from .settings.names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
 

@@ -147,6 +147,10 @@ class NearPass(LayerPass):
         """Return the term of rows with Gaussian noise, whose variance is d + s."""
         if self._rows is None:
             return super().data_term(likelihood, Y, f, rng, need, weights=weights)
+        if np.ndim(weights) > 1 and (weights != weights[0]).any():
+            raise ValueError(
+                "`weights` of a VIF must be (N,), one for each row: near rows have all targets"
+            )
         n, r = float(likelihood.variance) + f.s, Y - f.mean
         q = (r * r + f.var) / n
         w = 1.0 if weights is None else weights

@@ -39,7 +39,7 @@ class VIF:
         Others than Gaussian give each row a site, which natural steps move; one latent function.
     near : NearRows, optional
         The rows of the data, made by ``neighbours``, with their targets. ``fit`` makes them, and so
-        does a bound of all data.
+        does a bound of all data, from all rows, those of weight 0 included.
     neighbours : int
         Number of near rows where ``near`` is made, below N. Default 20.
 

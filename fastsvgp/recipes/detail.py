@@ -20,7 +20,7 @@ from ..records.typed import ArrayLike, Seed
 from ..train import fit
 from ..train.info import FitInfo
 
-BATCH, STEPS = 400, 450  # rows of a step, and steps
+BATCH, NEAR_STEPS = 400, 450  # rows of a step, and steps
 LARGEST, LAST = 0.03, 0.001  # step sizes of Adam, which fall along a cosine
 NATURAL = 0.1  # step size of q(u)
 MEASURED = 1000  # rows of ``info.detail``
@@ -32,7 +32,7 @@ def near_rows(
     Y: ArrayLike,
     *,
     neighbours: int = 20,
-    steps: int = STEPS,
+    steps: int = NEAR_STEPS,
     weights: ArrayLike | None = None,
     jitter: float | None = None,
     callback: Callable[..., Any] | None = None,

@@ -267,6 +267,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 jitter=trained.jitter, callback=progress, rng=seed,
             )  # fmt: skip
         bound = elbo(model, X, y, jitter=trained.jitter, weights=weights)
+        info = info if info.interrupted else trained.info
         return replace(trained, model=model, info=info, bound=bound)
 
     def _check_neighbours(self, count):

@@ -223,6 +223,14 @@ def test_rows_of_weight_zero_are_never_near(problem):
     assert np.isfinite(fs.predict_y(model, X)[0]).all()
 
 
+def test_weights_of_targets_are_refused(problem):
+    covariance, X, Y, Z = problem
+    model = fs.VIF(covariance, Z, any_q((2,)), fs.Gaussian(NOISE), neighbours=3)
+    Y = np.stack([Y, Y], axis=1)
+    with pytest.raises(ValueError, match="one for each row: near rows have all targets"):
+        fs.elbo(model, X, Y, weights=np.ones((N, 2)) * [1, 2])
+
+
 def test_equal_rows_without_noise_are_named(problem):
     covariance, X, Y, Z = problem
     X = X.copy()

@@ -226,13 +226,12 @@ def _check_near_rows(settings, task):
         ("--mpi", settings.group),
         (f"--likelihood {task.likelihood}", task.kind == "multiclass"),
         (f"--likelihood {task.likelihood}", task.likelihood in VARYING),
+        ("a missing target", targets.weights_of(task.y[~task.test]) is not None),
     ):
         if given:
             raise UsageError(f"--neighbours: {option} cannot be combined with it; leave one out")
     if count >= rows:
-        raise UsageError(
-            f"--neighbours {count} is not below the {rows} training rows; give fewer"
-        )
+        raise UsageError(f"--neighbours {count} is not below the {rows} training rows; give fewer")
 
 
 def _check_functions(settings, task):
