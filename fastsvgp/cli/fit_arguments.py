@@ -12,8 +12,17 @@ from ..runtime.thresholds import (
     MOST_ROWS,
 )
 from .argument_types import (
-    MOST, LineBreaks, add_text_layout, add_traceback, columns, count, count_or, number, periods,
-    positive, shape,
+    MOST,
+    LineBreaks,
+    add_text_layout,
+    add_traceback,
+    columns,
+    count,
+    count_or,
+    number,
+    periods,
+    positive,
+    shape,
 )  # fmt: skip
 from .settings.defaults import BASIS, FEATURES, LAYER, POINTS, SECONDS
 from .settings.names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
@@ -228,14 +237,9 @@ def _add_structure(model):
         ),
     )
     model.add_argument(
-        "--neighbours",
-        metavar="K",
-        type=count,
-        help=(
-            "svgp, tsvgp, sgpr: after the training, train on with the K nearest rows of each row"
-            " for the detail, 20 for example; the model then holds the training rows"
-        ),
-    )
+        "--neighbours", metavar="K", type=count,
+        help="svgp, tsvgp, sgpr: then train on with the K nearest rows of each row (20, say)",
+    )  # fmt: skip
     model.add_argument(
         "--layers",
         metavar="L",
@@ -246,11 +250,9 @@ def _add_structure(model):
         ),
     )
     model.add_argument(
-        "--width",
-        metavar="W",
-        type=count,
+        "--width", metavar="W", type=count,
         help="number of outputs of each hidden layer (default: the number of inputs, at most 30)",
-    )
+    )  # fmt: skip
     model.add_argument(
         "--patch-shape",
         metavar="HxW",
@@ -272,11 +274,9 @@ def _add_structure(model):
         ),
     )
     model.add_argument(
-        "--stride",
-        metavar="S",
-        type=count,
+        "--stride", metavar="S", type=count,
         help="with --patch-shape: step in pixels from one patch to the next (default 1)",
-    )
+    )  # fmt: skip
 
 
 def _add_features(model):

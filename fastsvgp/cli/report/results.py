@@ -10,8 +10,8 @@ from . import parameters
 
 RECORDED = (
     "covariance", "ard", "orthogonal", "sampled", "latents", "neighbours", "layers", "width",
-    "patch_shape", "image_shape", "stride", "features", "dense_columns", "basis_batch", "control_points",
-    "learn_hyperparameters", "e_steps", "m_steps", "dtype", "no_extra_noise",
+    "patch_shape", "image_shape", "stride", "features", "dense_columns", "basis_batch",
+    "control_points", "learn_hyperparameters", "e_steps", "m_steps", "dtype", "no_extra_noise",
 )  # fmt: skip
 
 
