@@ -31,7 +31,7 @@ from ...bounds.predict import predict_f
 from ...bounds.svgp import SVGP
 from ...check import DEFAULT_JITTER
 from ...collapsed.sgpr import SGPR, optimal_svgp
-from ...covariances import OnFeatures, Product, Sum
+from ...covariances import On, OnFeatures, Product, Sum
 from ...errors import NotPositiveDefinite
 from ...inducing import greedy_variance, kmeans, unique_rows
 from ...likelihoods import Gaussian
@@ -279,6 +279,8 @@ def rescale(covariance, factor):
         return replace(covariance, covariance=rescale(covariance.covariance, factor))
     if isinstance(covariance, Sum):
         return replace(covariance, parts=tuple(rescale(one, factor) for one in covariance.parts))
+    if isinstance(covariance, On):
+        return replace(covariance, part=rescale(covariance.part, factor))
     if isinstance(covariance, Product):
         first, *others = covariance.parts
         return replace(covariance, parts=(rescale(first, factor), *others))

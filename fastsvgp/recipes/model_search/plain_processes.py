@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad
-from ...covariances import Linear, Matern32, Sum
+from ...covariances import Linear, Matern32, On, Sum
 from ...inducing import kmeans, median_lengthscales, unique_rows
 from ...records import replace
 from ...runtime import tuning
@@ -14,6 +14,7 @@ from .candidates import NOISE, ByMinibatches, Hyper, Minibatches, start_at_prior
 TRIALS = 1.1  # evaluations of the bound per iteration of L-BFGS
 SUBSET = 20_000  # rows among which inducing inputs are chosen
 JITTER = 1e-7  # of the exact process, whose bound loses up to N jitter / (2 noise)
+OF_PAIR = 10  # operations for each column of the covariance of a pair of rows and its gradient
 LEAST = 1e-30  # of the variance of a part: a copy of the model in float32 has it, too
 LEARNT = ("covariance", "noise_variance")
 
@@ -36,9 +37,11 @@ def raise_variances(covariance):
 
     L-BFGS takes that of a part that explains nothing to the smallest number of float64.
     """
-    if not isinstance(covariance, Sum):
-        return covariance
-    return Sum([replace(one, variance=max(one.variance, LEAST)) for one in covariance.parts])
+    if isinstance(covariance, Sum):
+        return Sum([raise_variances(one) for one in covariance.parts])
+    if isinstance(covariance, On):
+        return replace(covariance, part=raise_variances(covariance.part))
+    return replace(covariance, variance=max(covariance.variance, LEAST))
 
 
 class ByLBFGS:
@@ -63,17 +66,17 @@ class Exact(ByLBFGS):
 
     ITERATIONS = 100
 
-    def __init__(self, name, scale, rows, covariance=None):
+    def __init__(self, name, scale, rows, covariance=None, noise=NOISE):
         self.name, self.scale, self.rows, self.steps = name, scale, rows, 0
         self.bound = -np.inf
         covariance = covariance or plain_on(rows.X)
-        self._sgpr = SGPR(covariance, unique_rows.distinct(rows.X)[0], NOISE)
+        self._sgpr = SGPR(covariance, unique_rows.distinct(rows.X)[0], noise)
 
     def take(self, plan, seconds, part=None):
         """Train to the end if that takes at most half of the time left, else for ``seconds``."""
         rows, began = self.rows, plan.spent
         M = len(self._sgpr.inducing)
-        flops = 4 * M**2 * (len(rows) + M)
+        flops = 4 * M**2 * (len(rows) + M) + self._pairs()
         collapsed_bound_and_grad(
             self._sgpr, rows.X, rows.y, weights=rows.weights, jitter=JITTER, wrt=LEARNT
         )
@@ -92,6 +95,14 @@ class Exact(ByLBFGS):
         self.steps += info.steps
         self.bound = float(info.values[-1]) if len(info.values) else self.bound
         plan.did(flops * TRIALS * info.steps, info.steps)
+
+    def _pairs(self):
+        """Return the operations of the covariances of all pairs of rows, with their gradient."""
+        columns = sum(
+            len(part.columns) + 5 if isinstance(part, On) else self.rows.X.shape[1] + 5
+            for part in getattr(self._sgpr.covariance, "parts", (self._sgpr.covariance,))
+        )
+        return OF_PAIR * columns * len(self.rows) * len(self._sgpr.inducing)
 
     def get_state(self):
         return self._sgpr, None, None, {"steps": self.steps}

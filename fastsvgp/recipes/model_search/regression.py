@@ -24,7 +24,10 @@ from .near_rows import FEWEST, OF_ROW, Detailed, Near, best_noise, score_near
 from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
 from .race import FAILURES, FIRST, Race, reason
 from .rows import scale_rows
+from .structures import leave_one_out, structures
 
+STRUCTURE = 0.1  # of the time, for an exact process of another structure
+SLIGHTLY = 1.0  # standard errors by which a structure replaces a simpler one
 EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
 BY_BOUND = 0.35  # of the time, for each of two exact processes on few rows
 HIGHER = 3.0  # nats by which a linear part has to raise the bound
@@ -148,7 +151,33 @@ class Regression(Race):
             self._go(exact, EXACT_PART * T)
             look = self._last(exact)
             if look is not None and (self.first is None or self._replaces(look)):
-                self.first = look
+                self.first, best = look, exact
+        if self.first is not None:
+            self._structures(T, best)
+
+    def _structures(self, T, plain):
+        """Train exact processes of other structures, from the plain one.
+
+        The first candidate is the one with the best leave-one-out density, if it is better than
+        that of the plain one by a standard error.
+        """
+        hyper, rows = plain.model, plain.rows
+        best = leave_one_out(hyper, rows, self._plan)
+        for label, covariance in structures(hyper.covariance, rows.X):
+            exact = Exact(
+                f"{plain.name}, {label}", plain.scale, rows, covariance, noise=hyper.noise
+            )
+            look = self._go(exact, STRUCTURE * T)
+            if look is None:
+                continue
+            densities = leave_one_out(exact.model, rows, self._plan)
+            better = better_by(densities, best, rows.weights)
+            self.say(
+                f"{look.candidate}: {better:+.1f} standard errors of leave-one-out densities over"
+                f" {self.first.candidate}"
+            )
+            if better > SLIGHTLY:
+                self.first, best = look, densities
 
     def _replaces(self, look):
         """Whether a look is better than the first candidate by two standard errors.
@@ -310,7 +339,7 @@ class Regression(Race):
                 return svgp
             heavy = train_with_tails(start, noise, rows, steps, self._plan)
             better, by_moments = gains(heavy, gaussian, X, held_out.y, held_out.weights)
-            taken = better > BETTER and by_moments > -BETTER
+            taken = better > BETTER
             if taken:
                 start, _ = self._train_on_all(look, found.collapsed, (1.0, 1.0))
                 svgp = train_with_tails(
