@@ -22,6 +22,7 @@ from . import (
     sites as sites,
     testing as testing,
 )
+from .bounds.model_mixture import Mixture as Mixture
 from .bounds.objectives import elbo as elbo, elbo_and_grad as elbo_and_grad
 from .bounds.predict import (
     predict_cdf as predict_cdf,

@@ -15,6 +15,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "bounds": {
         "bounds.from_blocks": ("elbo_and_grad_from_blocks", "predict_from_blocks"),
         "bounds.inverse_free_direction": ("lsvgp_direction",),
+        "bounds.model_mixture": ("Mixture",),
         "bounds.objectives": ("data_term_and_grad", "elbo", "elbo_and_grad", "kl_term_and_grad"),
         "bounds.predict_vjp": ("predict_f_and_vjp",),
         "bounds.svgp": ("SVGP",),
@@ -189,6 +190,7 @@ FRONT = (
     "SGPR",
     "VIF",
     "neighbours",
+    "Mixture",
     "MultiGP",
     "DeepGP",
     "QSGP",

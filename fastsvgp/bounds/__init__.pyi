@@ -8,6 +8,7 @@ from ..bounds.from_blocks import (
     predict_from_blocks as predict_from_blocks,
 )
 from ..bounds.inverse_free_direction import lsvgp_direction as lsvgp_direction
+from ..bounds.model_mixture import Mixture as Mixture
 from ..bounds.objectives import (
     data_term_and_grad as data_term_and_grad,
     elbo as elbo,

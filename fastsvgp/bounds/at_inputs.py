@@ -4,7 +4,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..records import Marginals
-from .mixture import Mixture, split_samples
+from .mixture import DrawMixture, split_samples
 from .protocol import kind_of
 
 NAMES = ("Xs", "Ys")  # names of the arguments in messages
@@ -20,7 +20,7 @@ class AtInputs:
     model, X, Y, jitter
         Checked; Y is ``ABSENT`` for a call without targets.
     layer : LayerProtocol
-    mixture : Mixture
+    mixture : DrawMixture
         Of the draws of a row; of one part for most models.
     """
 
@@ -42,7 +42,7 @@ class AtInputs:
         points = {} if joint else kind.points(self.model, self.X, more)
         columns = 0 if joint or points else len(self.X)
         self.layer = layer = kind.begin(self.model, self.jitter, columns, need, **points)
-        self.mixture = Mixture(layer.samples, self.model.likelihood)
+        self.mixture = DrawMixture(layer.samples, self.model.likelihood)
         numbers = layer.samples * max(M * each for M, each in layer.sizes)
         self.size = max(1, kernels.chunk_numbers(self.X) // numbers)
         if chunk_size is not None:

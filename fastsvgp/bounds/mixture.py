@@ -16,7 +16,18 @@ def split_samples(values, S):
     return np.moveaxis(values.reshape(*values.shape[:-1], S, -1), -2, 0)
 
 
-class Mixture:
+def bisect(low, high, level, cdf, counts):
+    """Return the quantile between two arrays of bounds; ``counts``: the smallest whole number."""
+    for _ in range(HALVINGS):
+        if not (low < high).any():
+            break
+        middle = np.floor(0.5 * (low + high)) if counts else low + 0.5 * (high - low)
+        reached = cdf(middle) >= level
+        low, high = np.where(reached, low, middle + counts), np.where(reached, middle, high)
+    return high
+
+
+class DrawMixture:
     """Moments and distribution of a mixture of S parts, whose marginals f are (..., S n)."""
 
     def __init__(self, S, likelihood):
@@ -65,14 +76,11 @@ class Mixture:
         found, counts = [], self.likelihood.counts
         for parts, level in zip(of_parts, levels, strict=True):
             parts = split_samples(parts, self.S)
-            low, high = parts.min(axis=0), parts.max(axis=0)
-            for _ in range(HALVINGS):
-                if not (low < high).any():
-                    break
-                middle = np.floor(0.5 * (low + high)) if counts else low + 0.5 * (high - low)
-                reached = self.cdf(add_unit_columns(self.likelihood, middle), f) >= level
-                low, high = np.where(reached, low, middle + counts), np.where(reached, middle, high)
-            found.append(high)
+
+            def cdf(y):
+                return self.cdf(add_unit_columns(self.likelihood, y), f)
+
+            found.append(bisect(parts.min(axis=0), parts.max(axis=0), level, cdf, counts))
         return tuple(found)
 
     def _repeat(self, y):

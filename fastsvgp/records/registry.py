@@ -57,6 +57,7 @@ OURS = {
     "Matern32": "covariances.stationary",
     "Matern52": "covariances.stationary",
     "MixedPaths": "paths.composed_paths",
+    "Mixture": "bounds.model_mixture",
     "MultiGP": "latents.model",
     "NearRows": "near.record",
     "NegativeBinomial": "likelihoods.counts.negative_binomial",
