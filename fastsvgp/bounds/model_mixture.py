@@ -63,6 +63,21 @@ class Mixture:
                 f" {len(self.models)} models, got {shares!r:.80}"
             )
 
+    @property
+    def covariance(self):
+        """That of the first model, which stands for all where one is described."""
+        return self.models[0].covariance
+
+    @property
+    def inducing(self):
+        """Those of the first model."""
+        return self.models[0].inducing
+
+    @property
+    def likelihood(self):
+        """That of the first model; all have targets of the same kind."""
+        return self.models[0].likelihood
+
 
 def average(shares, values):
     """Return the weighted sum of arrays."""
@@ -99,9 +114,7 @@ def _predict_y(model, Xs, *, jitter=None, chunk_size=None):
 
 
 def _predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
-    logs = np.stack(
-        _each(predict_log_density, model, Xs, Ys, jitter=jitter, chunk_size=chunk_size)
-    )
+    logs = np.stack(_each(predict_log_density, model, Xs, Ys, jitter=jitter, chunk_size=chunk_size))
     top = np.maximum(logs.max(axis=0), np.finfo(logs.dtype).min)  # finite, also if all are -inf
     with np.errstate(divide="ignore"):
         return top + np.log(average(model.shares, np.exp(logs - top)))
@@ -143,7 +156,8 @@ def _sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
 
 
 def _predict_f_and_vjp(model, Xs, *, jitter=None):
-    means, variances, pullbacks = zip(*_each(predict_f_and_vjp, model, Xs, jitter=jitter), strict=True)
+    found = _each(predict_f_and_vjp, model, Xs, jitter=jitter)
+    means, variances, pullbacks = zip(*found, strict=True)
     centre, var = moments(model.shares, means, variances)
 
     def vjp(mean_bar, var_bar):

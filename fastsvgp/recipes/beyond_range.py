@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from ..bounds.model_mixture import Mixture
 from ..bounds.predict import predict_f
-from ..covariances import Covariance, Linear
+from ..covariances import Covariance, Linear, OnFeatures
 from ..covariances.base import ALL, need_of, needs_fields
 from ..covariances.features import Mapped, Stacked
 from ..records import record, replace, static
@@ -211,7 +212,14 @@ class _Held(Stacked):
 
 
 def unsure_outside(model, scale, rows, held):
-    """Return the model, less certain outside the range of its training rows (unscaled)."""
+    """Return the model, less certain outside the range of its training rows (unscaled).
+
+    ``held``: whether it is held at the border; one on the features of a network always is.
+    """
+    if isinstance(model, Mixture):
+        each = [unsure_outside(one, scale, rows, held) for one in model.models]
+        return replace(model, models=tuple(each))
+    held = held or isinstance(model.covariance, OnFeatures)
     some = rows.draw(ROWS, np.random.default_rng(5))
     low, high = ends_of(rows.X)
     box = scale.X(np.stack([low, np.median(some.X, axis=0), high])).tolist()

@@ -6,6 +6,7 @@ Estimators and the command line share it. A file is untrusted: all of it is chec
 import numpy as np
 
 from .. import check
+from ..bounds.model_mixture import Mixture
 from ..latents import model as latents
 from ..layers.layer import DeepGP, check_deep
 from ..qsgp import model as qsgp
@@ -83,6 +84,11 @@ def sizes_of(model, count):
 
     A ``QSGP`` takes any number of inputs that fits its lengthscales: ``count``, if it fits.
     """
+    if isinstance(model, Mixture):
+        found = [sizes_of(one, count) for one in model.models]
+        if found != found[:1] * len(found):
+            raise ValueError("the models of the mixture have different inputs or targets")
+        return found[0]
     if isinstance(model, qsgp.QSGP):
         qsgp.check_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
         return count, ()

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .. import check, recipes
+from ..bounds.model_mixture import Mixture
 from ..bounds.predict import sample_f
 from ..bounds.svgp import SVGP
 from ..inducing import unique_rows
@@ -321,6 +322,8 @@ class SVGPEstimator(BaseEstimator):
     def _warm_start(self, X, y, weights, seed):
         """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
+        if isinstance(model, Mixture):
+            model = model.models[0]  # the largest share
         if isinstance(model, SVGP | VIF):  # new rows can lie outside the range of a search
             model = replace(model, covariance=inside(model.covariance))
         if isinstance(model, VIF):
@@ -345,7 +348,7 @@ class SVGPEstimator(BaseEstimator):
             )
         method = recipes.Method(
             solver=solver,
-            likelihood=self.model_.likelihood,
+            likelihood=model.likelihood,
             kind=kind,
             jitter=self.jitter,
             seed=seed,

@@ -10,6 +10,7 @@ from ...records import replace
 from .candidates import natural_steps
 
 BETTER = 2.0  # paired standard errors by which one model replaces another
+PASSES = 300  # of expectation maximisation of shares
 PRIOR_ROWS = 10  # weight of the prior of the two factors, in rows
 LARGEST = 3.0  # logarithm of a factor
 LEAST_VARIANCE = 1e-12
@@ -123,6 +124,29 @@ def better_by(first, second, weights=None):
     return (
         float(mean / spread) if spread > 0 else 0.0 if mean == 0 else float(np.sign(mean) * np.inf)
     )
+
+
+def stack(densities, weights=None):
+    """Return shares (K,) of K predictive densities that maximise the log score of their mixture.
+
+    densities : (K, N) log densities of held-out rows
+
+    The score is concave in the shares; each pass of expectation maximisation raises it (stacking:
+    Yao, Vehtari, Simpson, Gelman 2018).
+    """
+    p = np.exp(densities - densities.max(axis=0))
+    counts = np.ones(p.shape[1]) if weights is None else weights
+    counts, shares = counts / counts.sum(), np.full(len(p), 1 / len(p))
+    for _ in range(PASSES):
+        parts = shares[:, None] * p
+        shares = (parts / parts.sum(axis=0)) @ counts
+    return shares
+
+
+def mix(densities, shares):
+    """Return the log densities (N,) of a mixture."""
+    top = densities.max(axis=0)
+    return top + np.log(shares @ np.exp(densities - top))
 
 
 # --- Student-t noise, at the same hyperparameters ---

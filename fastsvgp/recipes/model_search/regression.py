@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from ...bounds.model_mixture import Mixture
 from ...bounds.svgp import SVGP
 from ...covariances import OnFeatures
 from ...errors import NotPositiveDefinite
 from ...inducing import unique_rows
+from ...likelihoods import Gaussian
 from ...near.model import VIF
 from ...runtime import tuning
 from ..scaling import constant
@@ -19,7 +21,16 @@ from .collapsed_posterior import (
     posterior_of,
     score_posterior,
 )
-from .held_out_density import BETTER, better_by, gains, steps_of, student_noise, train_with_tails
+from .held_out_density import (
+    BETTER,
+    better_by,
+    gains,
+    mix,
+    stack,
+    steps_of,
+    student_noise,
+    train_with_tails,
+)  # fmt: skip
 from .near_rows import FEWEST, OF_ROW, Detailed, Near, best_noise, score_near
 from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
 from .race import FAILURES, FIRST, Race, reason
@@ -27,6 +38,8 @@ from .rows import scale_rows
 from .structures import leave_one_out, structures
 
 STRUCTURE = 0.1  # of the time, for an exact process of another structure
+# of a mixture: the smallest share, other candidates, nats by which they can be behind
+LEAST_SHARE, OTHERS, NEAR = 0.1, 3, 0.5
 SLIGHTLY = 1.0  # standard errors by which a structure replaces a simpler one
 EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
 BY_BOUND = 0.35  # of the time, for each of two exact processes on few rows
@@ -47,6 +60,7 @@ class Regression(Race):
 
     def __init__(self, *given):
         super().__init__(*given)
+        self._exact_looks = {}  # of exact processes, with leave-one-out densities
         self.constant = bool(constant(np.ptp(self.rows.y), self.rows.y))
 
     def rehearsal_candidates(self):
@@ -163,6 +177,7 @@ class Regression(Race):
         """
         hyper, rows = plain.model, plain.rows
         best = leave_one_out(hyper, rows, self._plan)
+        self._exact_looks[plain.name] = self.first, best
         for label, covariance in structures(hyper.covariance, rows.X):
             exact = Exact(
                 f"{plain.name}, {label}", plain.scale, rows, covariance, noise=hyper.noise
@@ -171,6 +186,7 @@ class Regression(Race):
             if look is None:
                 continue
             densities = leave_one_out(exact.model, rows, self._plan)
+            self._exact_looks[exact.name] = look, densities
             better = better_by(densities, best, rows.weights)
             self.say(
                 f"{look.candidate}: {better:+.1f} standard errors of leave-one-out densities over"
@@ -250,7 +266,60 @@ class Regression(Race):
         if not interrupted and isinstance(svgp, SVGP):
             svgp = self._try_tails(svgp, look, found)
         self.say(f"model: {look.candidate}, {len(svgp.inducing)} inducing inputs, all rows")
+        if not interrupted and isinstance(svgp.likelihood, Gaussian):
+            svgp = self._mixture(svgp, look, found)
         return svgp, look
+
+    def _mixture(self, model, look, found):
+        """Return a ``Mixture`` of the model and other candidates, if it predicts better; or model.
+
+        Leave-one-out densities choose the shares of exact processes, held-out rows those of others.
+        """
+        exact = look.candidate in self._exact_looks
+        others = self._others(look, exact)
+        if not others:
+            return model
+        rows, test = scale_rows(self.rows, look.scale), self.held_out
+        every, posteriors = [look, *others], [found]
+        for one in others:
+            posteriors.append(score_posterior(one.model, one.scale, rows, self.held_out, M))
+        if exact:
+            test = rows
+            chosen = np.stack([self._exact_looks[one.candidate][1] for one in every])
+            tested = chosen
+        else:
+            chosen = np.stack([one.density for one in posteriors])
+            tested = np.stack([density_of(one, look.scale, self.last) for one in posteriors])
+            test = self.last
+        shares, at = stack(chosen, self.rows.weights if exact else self.held_out.weights), None
+        at = [int(k) for k in np.argsort(-shares) if shares[k] > LEAST_SHARE]
+        if len(at) < 2:
+            return model
+        shares = stack(chosen[at], self.rows.weights if exact else self.held_out.weights)
+        better = better_by(mix(tested[at], shares), tested[0], test.weights)
+        names = " and ".join(
+            f"{100 * w:.0f} % {every[k].candidate}" for k, w in zip(at, shares, strict=True)
+        )
+        self.say(f"mixture of {names}: {better:+.1f} standard errors over {look.candidate}")
+        if better <= BETTER:
+            return model
+        models = []
+        for k in at:
+            own = posteriors[k]
+            one = model if k == 0 else self._train_on_all(every[k], own.collapsed, own.factors)[0]
+            models.append(one)
+        self.say(f"model: the mixture of {len(models)} models")
+        return Mixture(tuple(models), shares=tuple((shares / shares.sum()).tolist()))
+
+    def _others(self, look, exact):
+        """Return the best looks at other candidates in the same units, the best first."""
+        best = {}
+        for one in sorted(self.looks, key=lambda one: -one.score):
+            if one.scale is look.scale and one.candidate != look.candidate:
+                best.setdefault(one.candidate, one)
+        if exact:
+            return [one for name, one in best.items() if name in self._exact_looks]
+        return [one for one in best.values() if one.score > look.score - NEAR][:OTHERS]
 
     def _best(self, interrupted):
         """Return the best look and its ``ScoredPosterior``; M inducing inputs, or more by time."""

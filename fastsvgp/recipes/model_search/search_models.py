@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ... import check
-from ...covariances import OnFeatures
 from ...likelihoods import Poisson
 from ...records.typed import ArrayLike, Seed
 from ...runtime import tuning
@@ -180,9 +179,8 @@ def search(
             model, chosen = race.answer(interrupted)
     # without a race the answer is a process on inputs, which goes back to its prior by itself
     if not extrapolate and (likelihood is not None or race.looks):
-        plain = chosen.scale is raw and not isinstance(model.covariance, OnFeatures)
         # linear parts of classes and counts would grow
-        held = likelihood is not None or not plain
+        held = likelihood is not None or chosen.scale is not raw
         model = unsure_outside(model, chosen.scale, rows, held)
     looks = tuple(one.to_json() for one in race.looks)
     return SearchResult(
