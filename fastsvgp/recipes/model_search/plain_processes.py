@@ -14,7 +14,9 @@ from .candidates import NOISE, ByMinibatches, Hyper, Minibatches, start_at_prior
 TRIALS = 1.1  # evaluations of the bound per iteration of L-BFGS
 SUBSET = 20_000  # rows among which inducing inputs are chosen
 JITTER = 1e-7  # of the exact process, whose bound loses up to N jitter / (2 noise)
-OF_PAIR = 10  # operations for each column of the covariance of a pair of rows and its gradient
+# operations for each column of the covariance of a pair of rows and its gradient; a part of it
+# costs as much as PASS columns
+OF_PAIR, PASS = 10, 5
 LEAST = 1e-30  # of the variance of a part: a copy of the model in float32 has it, too
 LEARNT = ("covariance", "noise_variance")
 
@@ -42,6 +44,15 @@ def raise_variances(covariance):
     if isinstance(covariance, On):
         return replace(covariance, part=raise_variances(covariance.part))
     return replace(covariance, variance=max(covariance.variance, LEAST))
+
+
+def pairs(sgpr, rows):
+    """Return the operations of the covariances with rows, and of their gradient."""
+    parts = getattr(sgpr.covariance, "parts", (sgpr.covariance,))
+    columns = sum(
+        PASS + (len(part.columns) if isinstance(part, On) else rows.X.shape[1]) for part in parts
+    )
+    return OF_PAIR * columns * len(rows) * len(sgpr.inducing)
 
 
 class ByLBFGS:
@@ -76,7 +87,7 @@ class Exact(ByLBFGS):
         """Train to the end if that takes at most half of the time left, else for ``seconds``."""
         rows, began = self.rows, plan.spent
         M = len(self._sgpr.inducing)
-        flops = 4 * M**2 * (len(rows) + M) + self._pairs()
+        flops = 4 * M**2 * (len(rows) + M) + pairs(self._sgpr, rows)
         collapsed_bound_and_grad(
             self._sgpr, rows.X, rows.y, weights=rows.weights, jitter=JITTER, wrt=LEARNT
         )
@@ -96,14 +107,6 @@ class Exact(ByLBFGS):
         self.bound = float(info.values[-1]) if len(info.values) else self.bound
         plan.did(flops * TRIALS * info.steps, info.steps)
 
-    def _pairs(self):
-        """Return the operations of the covariances of all pairs of rows, with their gradient."""
-        columns = sum(
-            len(part.columns) + 5 if isinstance(part, On) else self.rows.X.shape[1] + 5
-            for part in getattr(self._sgpr.covariance, "parts", (self._sgpr.covariance,))
-        )
-        return OF_PAIR * columns * len(self.rows) * len(self._sgpr.inducing)
-
     def get_state(self):
         return self._sgpr, None, None, {"steps": self.steps}
 
@@ -112,13 +115,21 @@ class Exact(ByLBFGS):
 
 
 class Plain(ByLBFGS):
-    """A sparse process: minibatches first, then L-BFGS on the collapsed bound of some rows."""
+    """A sparse process: minibatches first, then L-BFGS on the collapsed bound of some rows.
+
+    start : Hyper, optional
+        A trained one, from which L-BFGS begins.
+    """
 
     M, BATCH, RATE, NATURAL = 256, 512, 0.05, 0.1
 
-    def __init__(self, name, scale, rows, rng, rows_at_once=3000):
+    def __init__(self, name, scale, rows, rng, rows_at_once=3000, start=None):
         self.name, self.scale, self.rows, self._rng = name, scale, rows, rng
         self.rows_at_once, self.steps, self._each, self._started = rows_at_once, 0, None, False
+        if start is not None:
+            self._started, self._at_rows = True, False
+            self._sgpr = SGPR(start.covariance, start.inducing, start.noise)
+            return
         distinct = unique_rows.distinct(rows.X, rows.weights)[0]
         self._at_rows = len(distinct) <= self.M
         Z = distinct if self._at_rows else kmeans(rows.X, self.M, rng=0)
@@ -136,6 +147,7 @@ class Plain(ByLBFGS):
         rows = self.rows.draw(self.rows_at_once, self._rng)
         fixed = ("inducing",) if self._at_rows else ()
         flops = 4 * len(self._sgpr.inducing) ** 2 * (len(rows) + len(self._sgpr.inducing))
+        flops += pairs(self._sgpr, rows)
         if self._each is None or self._each[0] != len(rows):
             before = plan.spent
             collapsed_bound_and_grad(self._sgpr, rows.X, rows.y, weights=rows.weights)

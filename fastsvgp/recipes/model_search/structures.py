@@ -1,4 +1,4 @@
-"""Structures of a covariance beside the plain one: two smoothnesses, and parts of one input each.
+"""Structures of a covariance: two smoothnesses, a function for each code, parts of one input.
 
 They begin at trained lengthscales. On few rows exact processes with them are compared by their
 leave-one-out densities: with K = k(X, X) + diag(n / w), and a = K^-1 y, the prediction of row i
@@ -15,6 +15,7 @@ from ...posteriors.base import add_to_diagonals
 from .held_out_density import log_densities
 
 SHARE = 0.2  # of the variance for the parts of one input each, together
+CODES, EACH, COLUMNS = 64, 20, 1  # values of a code, rows of each, columns that are tried
 MOST = 30  # inputs that have parts of their own
 
 
@@ -29,6 +30,13 @@ def structures(covariance, X):
     v, lengthscales = float(smooth.variance), smooth.lengthscales
     two = Matern12(v / 2, 2 * lengthscales), Matern52(v / 2, lengthscales)
     yield "Matern12 + Matern52", Sum((*linear, *two))
+    for d in code_columns(X):
+        values = np.unique(X[:, d])
+        apart = lengthscales.copy()
+        apart[d] = np.diff(values).min() / 3
+        others = tuple(e for e in range(X.shape[1]) if e != d)
+        shared = On(Matern32(v / 2, lengthscales[list(others)]), others)
+        yield f"column {d} as codes", Sum((*linear, shared, Matern32(v / 2, apart)))
     varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
     if not 1 < len(varying) <= MOST:
         return
@@ -36,6 +44,19 @@ def structures(covariance, X):
     for kind in (Matern12, Matern32):
         single = [On(kind(each, np.ones(1)), (int(d),)) for d in varying]
         yield f"one-dimensional {kind.__name__}", Sum((*linear, Matern32(v, lengthscales), *single))
+
+
+def code_columns(X):
+    """Return the columns that may hold codes: at most ``CODES`` values, each in several rows."""
+    if X.shape[1] < 2:
+        return []
+    sizes = [np.unique(column, return_counts=True)[1] for column in X.T]
+    found = [
+        d
+        for d, counts in enumerate(sizes)
+        if 2 < len(counts) <= CODES and np.median(counts) >= EACH
+    ]
+    return sorted(found, key=lambda d: -len(sizes[d]))[:COLUMNS]
 
 
 def leave_one_out(hyper, rows, plan):
