@@ -57,7 +57,7 @@ class Regression(FromLook):
         T = self._plan.seconds
         plain, inputs = self._inputs(T)
         if self._few:
-            self._exact(T, inputs)
+            self._exact(T, plain, inputs)
         networks = [*self._networks(plain, inputs, T)] if self._takes_networks else []
         if self._few:
             return [plain, *networks, *self._near(plain, inputs, T)]
@@ -139,10 +139,16 @@ class Regression(FromLook):
             winner.rows_at_once = LAST_ROWS
         return super()._train_on(winner, seconds)
 
-    def _exact(self, T, inputs):
-        """Train exact processes on raw inputs, and on ranks if these are better."""
+    def _exact(self, T, plain, inputs):
+        """Train exact processes on raw inputs, and on ranks if these are better.
+
+        They begin at the plain process, if that has found anything.
+        """
+        start = {}
+        if isinstance(plain, Plain) and self._score(plain) > tuning.current.useless_density:
+            start = {"covariance": plain.model.covariance, "noise": plain.model.noise}
         for name in dict.fromkeys(("raw", inputs)):
-            exact = Exact(f"exact, {name} inputs", *self._data(name))
+            exact = Exact(f"exact, {name} inputs", *self._data(name), **start)
             self._go(exact, EXACT_PART * T)
             look = self._last(exact)
             if look is not None and (self.first is None or self._replaces(look)):
