@@ -203,7 +203,9 @@ def score_posterior(hyper, scale, rows, held_out, count):
 
 def _score(collapsed, X, held_out):
     mean, var_f = collapsed.predict(X)
-    a, c = factors_of(mean, var_f, collapsed.noise, held_out.y, held_out.weights)
+    a, c = factors_of(
+        mean, var_f, collapsed.noise, held_out.y, held_out.weights, held_out.least_noise
+    )
     return score_of(collapsed, mean, a * var_f + c * collapsed.noise, (a, c), held_out)
 
 

@@ -85,12 +85,12 @@ def log_densities(mean, var, y, weights=None):
     return tails.log_density(y - mean, sd)
 
 
-def factors_of(mean, var_f, noise, y, weights=None):
+def factors_of(mean, var_f, noise, y, weights=None, least_noise=0.0):
     """Return the factors ``(a, c)`` of the variance a v_f + c noise that fit held-out targets best.
 
-    They maximise the Gaussian density under a prior around 1. With V = a v_f + c n and
-    g = ((y - mean)^2 / V - 1) / (2 V), its derivatives are d/d log a = sum g a v_f and
-    d/d log c = sum g c n.
+    They maximise the Gaussian density under a prior around 1; c noise is at least ``least_noise``.
+    With V = a v_f + c n and g = ((y - mean)^2 / V - 1) / (2 V), its derivatives are
+    d/d log a = sum g a v_f and d/d log c = sum g c n.
     """
     from scipy.optimize import minimize
 
@@ -106,9 +106,10 @@ def factors_of(mean, var_f, noise, y, weights=None):
         prior = 0.5 * PRIOR_ROWS * (point @ point)
         return (prior - density) / total, (PRIOR_ROWS * point - slopes) / total
 
-    found = minimize(
-        loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-LARGEST, LARGEST)] * 2
-    )
+    ratio = max(least_noise, LEAST_VARIANCE) / max(noise, LEAST_VARIANCE)
+    least = float(np.clip(np.log(ratio), -LARGEST, LARGEST))
+    bounds, start = [(-LARGEST, LARGEST), (least, LARGEST)], [0.0, max(least, 0.0)]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     a, c = np.exp(found.x)
     return float(a), float(c)
 

@@ -123,6 +123,7 @@ def score_near(model, scale, held_out):
     mean, var_f = one.predict(scale.X(held_out.X))
     var = var_f + one.noise
     t = factors_of(mean, var, 0.0, held_out.y, held_out.weights)[0]
+    t = max(t, held_out.least_noise / one.noise)
     return score_of(one, mean, t * var, (t, t), held_out)
 
 

@@ -1,5 +1,7 @@
 """The search for real-valued targets: its candidates."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...runtime import tuning
@@ -11,6 +13,7 @@ from .near_rows import FEWEST, OF_ROW, Near, score_near
 from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
 from .race import FIRST
 from .regression_answer import FromLook
+from .rows import pooled_variance
 from .structures import leave_one_out, structures
 
 STRUCTURE = 0.1  # of the time, for an exact process of another structure
@@ -31,6 +34,9 @@ class Regression(FromLook):
 
     def __init__(self, *given):
         super().__init__(*given)
+        if self.held_out is not None:
+            least = pooled_variance(self.rows)
+            self.held_out = replace(self.held_out, least_noise=least)
         self.constant = bool(constant(np.ptp(self.rows.y), self.rows.y))
 
     def rehearsal_candidates(self):
