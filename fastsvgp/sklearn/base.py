@@ -330,6 +330,7 @@ class SVGPEstimator(BaseEstimator):
             model = replace(model, near=None)  # ``fit`` finds those of the new rows
         kind, latents = kind_of_posterior(model), getattr(model, "latents", None)
         inducing = 0 if model.inducing is None else len(stack_sets(model.inducing))
+        likelihood = model.likelihood
         count = None if latents is None else len(latents)
         solver = "natural"
         if not isinstance(model, VIF):
@@ -348,7 +349,7 @@ class SVGPEstimator(BaseEstimator):
             )
         method = recipes.Method(
             solver=solver,
-            likelihood=model.likelihood,
+            likelihood=likelihood,
             kind=kind,
             jitter=self.jitter,
             seed=seed,
