@@ -39,6 +39,7 @@ from .collapsed.sgpr import (
     collapsed_bound_and_grad as collapsed_bound_and_grad,
     optimal_svgp as optimal_svgp,
 )
+from .conditioning.condition import condition as condition
 from .covariances.linear import Linear as Linear
 from .covariances.periodic import Periodic as Periodic
 from .covariances.stationary import (

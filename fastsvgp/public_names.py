@@ -171,6 +171,7 @@ OWN = {
         "sample_f",
     ),
     "cli.fitted": ("load_fitted",),
+    "conditioning.condition": ("condition",),
     "paths.sample": ("sample_paths",),
     "runtime.devices": ("to_device", "to_host"),
     "runtime.num_threads": ("get_num_threads", "set_num_threads"),

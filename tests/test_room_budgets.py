@@ -15,6 +15,7 @@ BUDGETS = {
     "check": 850,
     "cli": 6165,
     "collapsed": 650,
+    "conditioning": 290,
     "covariances": 2150,
     "distributed": 1000,
     "fastsvgp/*.py": 995,
