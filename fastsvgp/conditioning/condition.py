@@ -74,8 +74,8 @@ def condition(
     so the result depends on the batches: the sites of earlier rows stay as they were. Those that
     sample take the same draws at each step.
 
-    2 M^2 N + 5/3 M^3 flops per function for Gaussian noise, and 2 M^2 N + M^3 for each further
-    step; memory for two (M, N) arrays. Source: Bui, Nguyen and Turner, "Streaming Sparse Gaussian
+    3 M^2 N + 4/3 M^3 flops per function for Gaussian noise, and 2 M^2 N + 2/3 M^3 for each E-step
+    of others; memory for three (M, N) arrays. Source: Bui, Nguyen and Turner, "Streaming Sparse Gaussian
     Process Approximations" (2017); Adam et al. 2021 for the E-step.
 
     Examples
