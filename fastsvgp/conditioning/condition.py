@@ -75,8 +75,8 @@ def condition(
     sample take the same draws at each step.
 
     3 M^2 N + 4/3 M^3 flops per function for Gaussian noise, and 2 M^2 N + 2/3 M^3 for each E-step
-    of others; memory for three (M, N) arrays. Source: Bui, Nguyen and Turner, "Streaming Sparse Gaussian
-    Process Approximations" (2017); Adam et al. 2021 for the E-step.
+    of others; memory for three (M, N) arrays. Source: Bui, Nguyen and Turner, "Streaming
+    Sparse Gaussian Process Approximations" (2017); Adam et al. 2021 for the E-step.
 
     Examples
     --------
