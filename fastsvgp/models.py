@@ -21,6 +21,7 @@ OFFERED = (
     "predict_y",
     "sample_f",
     "condition",
+    "predictor",
     "sample_paths",
     "fit",
     "em",

@@ -21,6 +21,8 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "collapsed.orthogonal": ("OrthogonalSGPR",),
         "collapsed.sgpr": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
         "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),
+        "near.model": ("VIF",),
+        "near.record": ("NearRows", "neighbours"),
     },
     "covariances": {
         "covariances.additive": ("Additive",),
@@ -122,6 +124,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "posteriors.inverse_free_whitened": ("InverseFreeWhitened",),
         "posteriors.likelihood_form": ("LikelihoodForm",),
         "posteriors.orthogonal": ("Orthogonal", "WhitenedOrthogonal"),
+        "posteriors.predictive": ("PredictiveWeights",),
         "posteriors.relaxed": ("Relaxed",),
         "records.inducing_sets": ("InducingPair",),
     },
@@ -142,6 +145,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "recipes": {
         "recipes.model_search.search_models": ("search",),
+        "recipes.detail": ("near_rows",),
         "recipes.searching": ("classification", "regression"),
     },
     "records": {
@@ -170,6 +174,7 @@ OWN = {
         "predict_y",
         "sample_f",
     ),
+    "bounds.predictor": ("predictor",),
     "cli.fitted": ("load_fitted",),
     "conditioning.condition": ("condition",),
     "paths.sample": ("sample_paths",),
@@ -183,6 +188,8 @@ FRONT = (
     "search",
     "SVGP",
     "SGPR",
+    "VIF",
+    "neighbours",
     "MultiGP",
     "DeepGP",
     "QSGP",
