@@ -34,6 +34,7 @@ from ..posteriors import Whitened
 from ..posteriors.base import PriorFactor, add_to_diagonals
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.gaussian_factor import GaussianFactor
+from ..posteriors.predictive import PredictiveWeights
 from ..records import Marginals
 from ..records.inducing_sets import naming_repeated
 
@@ -167,8 +168,6 @@ def posteriors_after(name, model, layers, axes, mean, batch, jitter):
     axes : leading axes of the functions that the likelihood reads
     mean : a mean function on top of those of the layers, or None
     """
-    if not len(batch.X):
-        return [layer.posterior for layer in layers]
     rows = NewRows(layers, axes, mean, batch.X, jitter)
     value, target = _evaluate(model, rows, batch)
     if model.likelihood.linear_in_var:
@@ -226,6 +225,8 @@ def _ascend(name, model, rows, batch, value, target):
 
 def refuse_posterior(name, q):
     """Raise ``TypeError`` if q(u) cannot hold what new rows add to its covariance."""
+    if isinstance(q, PredictiveWeights):
+        raise TypeError(f"{name}: a predictor only predicts; give the model that it was made of")
     if not isinstance(q, GaussianFactor | DualTying):
         raise TypeError(
             f"{name}: a {type(q).__name__} posterior cannot hold sites of new rows; it must be"

@@ -52,7 +52,7 @@ def reproject(name, model, inducing, jitter):
     model, _, _, dtype = check.svgp(model)
     jitter, covariance, old = check.jitter_amount(jitter, dtype), model.covariance, model.inducing
     inducing = inducing.astype(dtype, copy=False)
-    check.columns(inducing, old.shape[1], "inducing")
+    check.columns(inducing, old.shape[1], "inducing", "the model")
     if not kept(inducing, old).any(0).all():
         warn(
             f"{name}: `inducing` leaves out inducing inputs of the model: q(u) forgets what they"

@@ -26,6 +26,10 @@ def untrained(sgpr, kind=fs.Whitened, likelihood=None, batch=()):
     return fs.SVGP(sgpr.covariance, sgpr.inducing, q, likelihood, sgpr.mean)
 
 
+def single(tree):
+    return fs.records.tree_map(lambda v: np.asarray(v, np.float32)[()], tree)
+
+
 def in_turn(model, X, Y, parts, **options):
     for rows in parts:
         more = {name: value[rows] for name, value in options.items()}
@@ -163,7 +167,6 @@ def test_multi_gp_with_one_latent_per_output(rng):
 
 def test_float32(rng):
     sgpr, X, Y = problem(rng)
-    single = lambda tree: fs.records.tree_map(lambda v: np.asarray(v, np.float32)[()], tree)  # noqa: E731
     start, X32, Y32 = single(untrained(sgpr)), X.astype(np.float32), Y.astype(np.float32)
     ours = in_turn(start, X32, Y32, np.array_split(np.arange(N), 4))
     assert ours.posterior.mean.dtype == np.float32
@@ -190,14 +193,84 @@ def test_more_inducing_inputs_keep_what_is_known(rng, kind):
     more = np.concatenate([X[:4], sgpr.inducing, X[50:54]])
     untold = fs.condition(old, X[:1], Y[:1], weights=[1e-14], inducing=more)
     assert_same(untold, old, X, 1e-7)
-    ours = fs.condition(old, X[50:], Y[50:], inducing=more)
-    # conditioning of the old process on rows at inducing inputs of their own is exact
-    rows = fs.condition(old, X[50:54], Y[50:54], inducing=more)
-    mean, cov = fs.predict_f(old, np.concatenate([X[60:], X[50:54]]), full_cov=True)
-    n, C = len(X[60:]), cov[-4:, -4:] + NOISE * np.eye(4)
-    truth = mean[:n] + cov[:n, n:] @ np.linalg.solve(C, Y[50:54] - mean[n:])
-    np.testing.assert_allclose(fs.predict_f(rows, X[60:])[0], truth, atol=1e-4)
-    assert fs.predict_f(ours, X)[1].mean() < fs.predict_f(old, X)[1].mean()
+    assert fs.predict_f(ours := fs.condition(old, X[50:], Y[50:], inducing=more), X)[1].mean() < (
+        fs.predict_f(old, X)[1].mean()
+    )
+    assert type(ours.posterior) is kind
+
+
+def dense_move(model, Z, X, Y, precisions, jitter):
+    """Moments of u at Z after rows X of a model with a Marginal q: formulas on u, by inverses.
+
+    The old q(u) is its prior times a site in u_old = P u, P = K(Z_old, Z) K(Z, Z)^-1 (Bui et al.);
+    an inducing input that stays is one variable, jitter included.
+    """
+    old, k, q = model.inducing, model.covariance, model.posterior
+    K_old = k.Kuu(old) + jitter * np.eye(len(old))
+    K = k.Kuu(Z) + jitter * np.eye(len(Z))
+    cross = k.Kuf(old, Z) + jitter * (old[:, None] == Z[None]).all(-1)
+    W = np.tril(q.scale_tril)
+    S_inverse = np.linalg.inv(W @ W.T)
+    P, A = cross @ np.linalg.inv(K), np.linalg.solve(K, k.Kuf(Z, X)).T
+    precision = np.linalg.inv(K) + P.T @ (S_inverse - np.linalg.inv(K_old)) @ P
+    S = np.linalg.inv(precision + A.T * precisions @ A)
+    return S @ (P.T @ S_inverse @ q.mean + A.T @ (precisions * Y)), S
+
+
+@pytest.mark.parametrize("leaving", [0, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_other_inducing_inputs_are_those_of_the_dense_formula(rng, kind, weighted, leaving):
+    Z = np.stack(np.meshgrid([-2.0, 0, 2], [-1.5, 1.5]), -1).reshape(-1, 2)
+    Z += rng.uniform(-0.3, 0.3, Z.shape)
+    new = Z[::-1][: len(Z) - leaving], rng.uniform(-0.3, 0.3, (2, 2)) + [[3.6, 0], [-3.6, 0]]
+    sgpr = fs.SGPR(fs.Matern52(1.1, np.array([0.9, 1.4])), Z, NOISE)
+    X, Y = rng.uniform(-2, 2, (30, 2)), rng.standard_normal(30)
+    w = rng.uniform(0.2, 2, 10) if weighted else np.ones(10)
+    old = fs.optimal_svgp(sgpr, X[:20], Y[:20], jitter=JITTER)
+    old = fs.posteriors.convert(old, kind, jitter=JITTER)
+    options = dict(weights=w if weighted else None, inducing=np.concatenate(new), jitter=JITTER)
+    given = old, X[20:], Y[20:]
+    if leaving:
+        with pytest.warns(UserWarning, match="condition: `inducing` leaves out"):
+            ours = fs.condition(*given, **options)
+    else:
+        ours = fs.condition(*given, **options)
+    marginal = lambda model: fs.posteriors.convert(model, fs.Marginal, jitter=JITTER)  # noqa: E731
+    mean, S = dense_move(marginal(old), options["inducing"], X[20:], Y[20:], w / NOISE, JITTER)
+    q = marginal(ours).posterior
+    W = np.tril(q.scale_tril)
+    np.testing.assert_allclose(q.mean, mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(W @ W.T, S, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("P", [None, 2])
+def test_inducing_inputs_added_with_each_batch_lose_nothing(rng, P):
+    """Rows of Z are added, and put in another order, between batches: all rows at once."""
+    sgpr, X, Y = problem(rng, P)
+    start = untrained(sgpr, batch=() if P is None else (P,))
+    whole = np.concatenate([sgpr.inducing, np.linspace(2.6, 3.4, 3)[:, None] * [1, 0.2]])
+    parts = np.array_split(np.arange(N), 3)
+    best = fs.optimal_svgp(fs.replace(sgpr, inducing=whole), X, Y)
+    for first, second, third in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
+        model = fs.condition(start, X[parts[first]], Y[parts[first]], inducing=whole)
+        model = fs.condition(model, X[parts[second]], Y[parts[second]])
+        model = fs.condition(model, X[parts[third]], Y[parts[third]], inducing=whole[::-1])
+        assert_same(model, best, X, 1e-10)
+    np.testing.assert_array_equal(model.inducing, whole[::-1])
+
+
+def test_float32_inducing_inputs(rng):
+    sgpr, X, Y = problem(rng)
+    ends = np.array([[2.75, 0], [-2.75, 0]], np.float32)
+    old = single(fs.optimal_svgp(sgpr, X[:50], Y[:50], jitter=1e-4))
+    wide = fs.records.tree_map(lambda v: np.asarray(v, float)[()], old)
+    more = np.concatenate([old.inducing, ends])
+    X32, Y32 = X.astype(np.float32), Y.astype(np.float32)
+    ours = fs.condition(old, X32[50:], Y32[50:], inducing=more)
+    assert ours.inducing.dtype == ours.posterior.scale_tril.dtype == np.float32
+    truth = fs.condition(wide, X[50:], Y[50:], inducing=more.astype(float), jitter=1e-4)
+    assert_same(ours, truth, X32, 5e-3)
 
 
 def test_left_out_inducing_inputs_are_reported(rng):
@@ -210,6 +283,9 @@ def test_left_out_inducing_inputs_are_reported(rng):
 def test_bad_input(rng):
     sgpr, X, Y = problem(rng)
     model = untrained(sgpr)
+    network = fs.covariances.Network.random((2, 4, 2), rng=rng)
+    mapped = fs.replace(model, covariance=fs.covariances.OnFeatures(sgpr.covariance, network))
+    twice = np.concatenate([sgpr.inducing, sgpr.inducing[:1]])
     relaxed = fs.posteriors.Relaxed(np.zeros(M), np.ones(M), np.eye(M))
     cases = [
         (lambda: fs.condition(sgpr, X, Y), TypeError, "condition: .*got SGPR: .*optimal_svgp"),
@@ -218,20 +294,96 @@ def test_bad_input(rng):
             TypeError,
             "condition: a Relaxed posterior cannot hold sites of new rows; .*convert",
         ),
-        (lambda: fs.condition(model, X[:, :1], Y), ValueError, "X"),
-        (lambda: fs.condition(model, X, Y[:-1]), ValueError, "Y"),
-        (lambda: fs.condition(model, X, np.where(Y > 0, Y, np.nan)), ValueError, "`?Y"),
-        (lambda: fs.condition(model, X, Y, weights=-np.ones(N)), ValueError, "weights"),
-        (lambda: fs.condition(model, X, Y, jitter=-1.0), ValueError, "jitter"),
-        (lambda: fs.condition(model, X, Y, inducing=X[:, :1]), ValueError, "inducing"),
+        (
+            lambda: fs.condition(model, X[:, :1], Y),
+            ValueError,
+            "`X` has 1 columns where `inducing` has 2",
+        ),
+        (lambda: fs.condition(model, X[:0], Y[:0]), ValueError, "`X` is an empty batch"),
+        (
+            lambda: fs.condition(model, X, Y[:-1]),
+            ValueError,
+            "`Y` must have one row for each of the 90",
+        ),
+        (
+            lambda: fs.condition(model, X, np.where(Y > 0, Y, np.nan)),
+            ValueError,
+            "`Y` contains nan at index",
+        ),
+        (
+            lambda: fs.condition(model, X, Y, weights=-np.ones(N)),
+            ValueError,
+            "`weights` must be zero or more, and finite; got -1",
+        ),
+        (
+            lambda: fs.condition(model, X, Y, weights=np.zeros(N)),
+            ValueError,
+            "`weights` are all zero",
+        ),
+        (
+            lambda: fs.condition(model, X, Y, weights=np.ones(3)),
+            ValueError,
+            r"`weights` must have shape \(90,\)",
+        ),
+        (
+            lambda: fs.condition(model, X, Y, jitter=-1.0),
+            ValueError,
+            "`jitter` must be zero or positive, got -1",
+        ),
+        (
+            lambda: fs.condition(model, X, Y, inducing=X[:, :1]),
+            ValueError,
+            "`inducing` has 1 columns where the model has 2",
+        ),
+        (
+            lambda: fs.condition(model, X, Y, inducing=X[:0]),
+            ValueError,
+            "`inducing` is an empty batch",
+        ),
+        (
+            lambda: fs.condition(model, X, Y, inducing=X[0]),
+            ValueError,
+            r"`inducing` must have shape \(N, D\), got \(2,\)",
+        ),
+        (
+            lambda: fs.condition(model, X, Y, inducing=X * np.nan),
+            ValueError,
+            "`inducing` contains nan",
+        ),
+        (
+            lambda: fs.condition(model, X, Y, inducing=twice, jitter=0),
+            ValueError,
+            r"`inducing\[9\]` and `inducing\[0\]` are the same",
+        ),
+        (
+            lambda: fs.condition(mapped, X, Y, inducing=X),
+            TypeError,
+            "condition: inducing inputs of a OnFeatures covariance cannot change",
+        ),
+        (
+            lambda: fs.condition(model, X, Y, indcing=X),
+            TypeError,
+            "condition has no option `indcing`; did you mean `inducing`",
+        ),
     ]
     for call, kind, message in cases:
         with pytest.raises(kind, match=message):
             call()
 
 
-def test_a_deep_gp_is_refused_with_the_way_out(rng):
+def test_models_without_sites_are_refused_with_the_way_out(rng):
     sgpr, X, Y = problem(rng)
-    deep = fs.layers.deep_gp(X, fs.Gaussian(NOISE), 2, 5, rng=0)
-    with pytest.raises(TypeError, match="condition: .*got DeepGP: fs.fit .* old and new rows"):
-        fs.condition(deep, X, Y)
+    best = fs.optimal_svgp(sgpr, X, Y)
+    near = fs.neighbours(X, sgpr.covariance, 5, Y=Y)
+    detailed = fs.VIF(best.covariance, best.inducing, best.posterior, best.likelihood, near=near)
+    layer = fs.layers.Layer(sgpr.covariance, sgpr.inducing, best.posterior)
+    several = fs.MultiGP((layer, layer), fs.Gaussian(NOISE))
+    cases = [
+        (fs.layers.deep_gp(X, fs.Gaussian(NOISE), 2, 5, rng=0), "DeepGP: fs.fit .* old and new"),
+        (detailed, "VIF: fs.fit .* old and new rows"),
+        (fs.predictor(best), "a predictor only predicts; give the model that it was made of"),
+        (fs.predictor(several), "a predictor only predicts; give the model that it was made of"),
+    ]
+    for model, message in cases:
+        with pytest.raises(TypeError, match=f"condition: .*{message}"):
+            fs.condition(model, X, Y)
