@@ -22,6 +22,8 @@ OFFERED = (
     "sample_f",
     "predictor",
     "condition",
+    "streaming_bound_and_grad",
+    "streaming_svgp",
     "sample_paths",
     "fit",
     "em",

@@ -58,24 +58,49 @@ def reproject(name, model, inducing, jitter):
             f"{name}: `inducing` leaves out inducing inputs of the model: q(u) forgets what they"
             " told, and stays too sure; keep all and add rows, or train on old and new data"
         )
+    t, A, before = site_of(model, jitter)
     with naming_repeated(inducing):
-        before = PriorFactor(covariance.Kuu(old), jitter)
         L = PriorFactor(covariance.Kuu(inducing), jitter).L
-    t, A = state_of(model.posterior, before)
     cross = kernels.solve_triangular(L, cross_covariance(covariance, inducing, old, jitter))
-    G = np.ascontiguousarray(
-        kernels.solve_triangular(before.L, np.ascontiguousarray(cross.T, like=cross)).T, like=cross
-    )
-    M = len(G)
-    moved_t = kernels.matmul(t.reshape(-1, G.shape[1]), G, transpose_b=True)
-    moved_A = np.stack(
-        [
-            kernels.matmul(kernels.matmul(G, one), G, transpose_b=True)
-            for one in A.reshape(-1, *A.shape[-2:])
-        ]
-    )
-    shape = t.shape[:-1]
-    moved = from_state(
-        type(model.posterior), L, moved_t.reshape(*shape, M), moved_A.reshape(*shape, M, M)
-    )
-    return replace(model, inducing=inducing, posterior=moved)
+    G = divide(cross, before.L, transpose=True)
+    moved = zip(*(move_site(G, *site) for site in functions_of(t, A)), strict=True)
+    posterior = with_site(model.posterior, L, *map(np.stack, moved))
+    return replace(model, inducing=inducing, posterior=posterior)
+
+
+def site_of(model, jitter):
+    """Return ``(t, A, prior)`` of q(v): (..., M), (..., M, M), and the prior of u."""
+    with naming_repeated(model.inducing):
+        prior = PriorFactor(model.covariance.Kuu(model.inducing), jitter)
+        return *state_of(model.posterior, prior), prior
+
+
+def functions_of(t, A):
+    """Return the site of each function: pairs (M,), (M, M)."""
+    M = t.shape[-1]
+    return list(zip(t.reshape(-1, M), A.reshape(-1, M, M), strict=True))
+
+
+def with_site(q, L, t, A):
+    """Return a posterior of the class and outputs of ``q`` with the sites (P, M), (P, M, M)."""
+    axes, M = np.shape(next(iter(vars(q).values())))[:-1], t.shape[-1]
+    return from_state(type(q), L, t.reshape(*axes, M), A.reshape(*axes, M, M))
+
+
+def divide(B, L, transpose=False):
+    """Return B op(L)^-1, for B (M', M)."""
+    return _transpose(kernels.solve_triangular(L, _transpose(B), transpose=not transpose))
+
+
+def _transpose(B):
+    return np.ascontiguousarray(B.T, like=B)
+
+
+def times(A, x, transpose=False):
+    """Return op(A) x, for a vector x."""
+    return kernels.matmul(A, x[:, None], transpose_a=transpose)[:, 0]
+
+
+def move_site(G, t, A):
+    """Return G t and G A G'."""
+    return times(G, t), kernels.matmul(kernels.matmul(G, A), G, transpose_b=True)
