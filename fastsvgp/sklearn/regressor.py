@@ -246,6 +246,18 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
             )
         return self._fit(*rows)
 
+    def partial_fit(self, X, y, sample_weight=None):
+        """Take new rows into a fitted model, without the old ones; a first call is ``fit``.
+
+        Rows enter by ``fastsvgp.condition``: with Gaussian noise exactly, whatever the batches.
+        Scaling, covariance, noise and inducing inputs stay those of the first rows, which must
+        therefore be typical: rows far outside their range give a warning. ``lower_bound_``,
+        ``lower_bounds_``, ``n_iter_``, ``plan_`` and ``story_`` stay those of ``fit``.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y, sample_weight)
+        return self._take_in(*self._rows_like_those_fitted(X, y, sample_weight), sample_weight)
+
     def _check_target(self, y, weights, warm):
         """Check ``target``, and that y has logarithms, in the rows of y as they were given."""
         log = recipes.check_target(self.target) == "log"
@@ -361,6 +373,18 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         y as in ``fit``; at the limit of a censored target it is the log probability.
         """
         check_is_fitted(self)
+        X, y = self._rows_like_those_fitted(X, y)
+        likelihood = self.model_.likelihood
+        Xs, ys = self._units(self.scale_, X, y)
+        density = predict_log_density(
+            self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
+        )
+        units = self.scale_.log_units(y)
+        # the probability of a limit has no units
+        return density - (units * (y[:, 1] == 0) if isinstance(likelihood, Censored) else units)
+
+    def _rows_like_those_fitted(self, X, y, weights=None):
+        """Validate rows with targets for a fitted model; y (N, 1) becomes (N,)."""
         X, y = self._validate_rows(X, y)
         y, likelihood = check_numbers(y), self.model_.likelihood
         columns = recipes.columns_of(likelihood)
@@ -371,15 +395,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 f"`y` has shape {y.shape}; the model was fitted to targets of shape {self._targets}"
             )
         if isinstance(self.scale_, recipes.LogScale):
-            recipes.check_log_target(likelihood, y)
-        y = y[:, 0] if self._y_shape == (1,) else y
-        Xs, ys = self._units(self.scale_, X, y)
-        density = predict_log_density(
-            self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
-        )
-        units = self.scale_.log_units(y)
-        # the probability of a limit has no units
-        return density - (units * (y[:, 1] == 0) if isinstance(likelihood, Censored) else units)
+            recipes.check_log_target(likelihood, y, weights)
+        return X, y[:, 0] if self._y_shape == (1,) else y
 
     def predict_quantiles(self, X, levels):
         """Predict quantiles of new y, noise included.
