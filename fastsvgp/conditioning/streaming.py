@@ -76,7 +76,7 @@ def streaming_bound_and_grad(
     """Compute the streaming bound, for parameters to follow new rows without the old ones.
 
     It is the collapsed bound of the new rows, with the q(u) of the old model in place of the old
-    rows. Maximise it in ``new``, then take ``streaming_svgp``.
+    rows. Maximise it in ``new``, then call ``streaming_svgp``.
 
     Parameters
     ----------
@@ -269,9 +269,11 @@ class Streaming:
 
     def gradient(self, wrt):
         """Return the gradient, restricted to ``wrt``."""
+        if not wrt:
+            return SGPR(None, None, None, None)
         new, L0, Z0 = self.new, self.L0, self.old.inducing
         Lam0_bar, Lam_bar = np.zeros_like(self.Lam0), np.zeros_like(self.Lam)
-        K_bar, noise_bar, mean_bar = np.zeros_like(L0), 0.0, []
+        K_bar, noise_bar, at_rows, mean_bar = np.zeros_like(L0), 0.0, [], None
         for (t, A), y, d, (_, _, R, m) in zip(self.sites, self.y, self.d, self.q, strict=True):
             S = kernels.cholesky_inverse(R)
             SLam = kernels.matmul(S, self.Lam)
@@ -286,7 +288,7 @@ class Streaming:
             squares = np.square(e) + self.rest + (self.Lam * SLam).sum(axis=0)
             noise_bar += total(self.D * squares) - total(self.D) * self.noise
             at_Z0 = kernels.solve_triangular(L0, r[:, None], transpose=True)[:, 0]
-            mean_bar.append(np.concatenate([at_Z0, self.D * e]))
+            at_rows.append(np.concatenate([at_Z0, self.D * e]))
         C = kernels.matmul(Lam0_bar, self.Lam0, transpose_b=True)
         C += kernels.matmul(Lam_bar, self.Lam, transpose_b=True)
         Kuf_bar = kernels.solve_triangular(
@@ -303,11 +305,9 @@ class Streaming:
             at_Z0, _, _ = new.covariance.Kuu_vjp(K_bar, None, Z0, None, of_covariance)
             covariance_bar = plus(covariance_bar, at_Z0)
         if new.mean is not None:
-            mean_bar, _ = new.mean.vjp(
-                np.stack(mean_bar).reshape(*self.axes, -1), self.rows, ("mean",)
-            )
+            at_rows = np.stack(at_rows).reshape(*self.axes, -1)
+            mean_bar, _ = new.mean.vjp(at_rows, self.rows, ("mean",))
         noise_bar = in_dtype(noise_bar / (2 * self.noise), self.y.dtype)
-        mean_bar = None if new.mean is None else mean_bar
         return restricted(SGPR(covariance_bar, inducing_bar, noise_bar, mean_bar), wrt)
 
 
