@@ -29,12 +29,12 @@ MOST, BATCHES, INDUCING, ADDED, STEPS, ITERATIONS = 10_000, 10, 200, 20, 100, 10
 OUT = pathlib.Path(__file__).resolve().parent / "results" / "new_rows.md"
 ABOUT = f"""
 At most {MOST:,} training rows of a split, in random order. The first fifth trains an SGPR with
-{INDUCING} inducing inputs ({STEPS} iterations of L-BFGS, Matérn 3/2 ARD); the others come in
-{BATCHES} batches, each seen once. "More": each batch adds {ADDED} of its rows as inducing inputs.
-"Others": each batch brings {INDUCING} of its rows in place of the old ones. "Parameters follow":
-{ITERATIONS} iterations of L-BFGS on the streaming bound for each batch. "All at once": the SGPR
-trained on all rows, with as many inducing inputs as the first. Coverage is that of 90 % intervals.
-CPU seconds of one thread, for all batches.
+{INDUCING} inducing inputs, or all of its rows ({STEPS} iterations of L-BFGS, Matérn 3/2 ARD); the
+others come in {BATCHES} batches, each seen once. "More": each batch adds {ADDED} of its rows as
+inducing inputs. "Others": each batch brings {INDUCING} of its rows, or all, in place of the old
+ones. "Parameters follow": {ITERATIONS} iterations of L-BFGS on the streaming bound for each batch.
+"All at once": an SGPR of {INDUCING} inducing inputs trained on all rows. Coverage is that of 90 %
+intervals. CPU seconds of one thread, for all batches.
 """
 
 
