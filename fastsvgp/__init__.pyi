@@ -40,6 +40,11 @@ from .collapsed.sgpr import (
     collapsed_bound_and_grad as collapsed_bound_and_grad,
     optimal_svgp as optimal_svgp,
 )
+from .conditioning.condition import condition as condition
+from .conditioning.streaming import (
+    streaming_bound_and_grad as streaming_bound_and_grad,
+    streaming_svgp as streaming_svgp,
+)
 from .covariances.linear import Linear as Linear
 from .covariances.periodic import Periodic as Periodic
 from .covariances.stationary import (

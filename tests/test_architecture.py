@@ -38,7 +38,7 @@ FLOORS = [
     {"bounds", "inducing"},
     {"collapsed", "layers", "near", "sites", "qsgp"},
     {"latents"},
-    {"optim", "paths"},
+    {"conditioning", "optim", "paths"},
     {"interop", "testing", "train"},
     {"extending", "recipes"},
     {"cli", "sklearn"},
@@ -65,7 +65,7 @@ HEAVY_ALLOWED = {
 }
 HOT = [
     PACKAGE / "kernels" / "cpu",
-    *(PACKAGE / room for room in (*FAMILIES, "posteriors", "bounds", "paths")),
+    *(PACKAGE / room for room in (*FAMILIES, "posteriors", "bounds", "conditioning", "paths")),
 ]
 
 
@@ -215,7 +215,7 @@ def looks_into_inducing(node):
     )
 
 
-MODELS = *FAMILIES, "posteriors", "bounds", "paths", "optim", "train"
+MODELS = *FAMILIES, "posteriors", "bounds", "conditioning", "paths", "optim", "train"
 BASES = PACKAGE / "qsgp" / "bases"  # inducing inputs of bases are an array
 
 

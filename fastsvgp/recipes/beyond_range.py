@@ -248,8 +248,13 @@ def rows_outside(model, X, names):
     far = squares > NAMED * (1 + squares)
     if not far.any():
         return None
-    counts = (s[far] != 0).sum(axis=0)
+    return describe_outside(s != 0, far, names)
+
+
+def describe_outside(outside, far, names):
+    """Describe rows ``far`` (N,) outside the training range, in columns ``outside`` (N, D)."""
+    counts = outside[far].sum(axis=0)
     order = [d for d in np.argsort(-counts, kind="stable") if counts[d]]
     shown = ", ".join(f"{names[d]!s:.16}" for d in order[:SHOWN])
     more = f" and {len(order) - SHOWN} more" if len(order) > SHOWN else ""
-    return f"{far.sum()} of {len(X)} rows are far outside the training range of {shown}{more}"
+    return f"{far.sum()} of {len(far)} rows are far outside the training range of {shown}{more}"

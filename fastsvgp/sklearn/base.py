@@ -25,12 +25,13 @@ from ..names import did_you_mean
 from ..near.model import VIF
 from ..posteriors.locate import posteriors_of
 from ..recipes.beyond_range import inside
+from ..recipes.new_data import take_in
 from ..records import is_record, leaves
 from ..records.inducing_sets import stack_sets
 from ..runtime.progress_bar import Progress
 from .columns import explain_error, refuse_dates, refuse_other_shapes
 from .kernels import fixed_fields, from_kernel
-from .model_search import warn_outside
+from .model_search import names_of, warn_outside
 from .sampling import draw
 from .training import scatter, train, warn_if_poor
 
@@ -358,6 +359,16 @@ class SVGPEstimator(BaseEstimator):
             ),
             y,
         )
+
+    # --- new rows ---
+
+    def _take_in(self, X, y, weights):
+        """Condition the model on validated new rows; the scaling stays."""
+        X, y, weights = self._merge_rows(X.astype(self._dtype, copy=False), y, weights)
+        Xs, ys = self._units(self.scale_, X, y)
+        given = {"weights": weights, "jitter": self.jitter_}
+        self.model_ = take_in(self.model_, Xs, ys, self.scale_, names_of(self, Xs), **given)
+        return self
 
     # --- predictions ------------------------------------------------------------------------------
 
