@@ -21,6 +21,7 @@ OFFERED = (
     "predict_y",
     "sample_f",
     "predictor",
+    "export",
     "sample_paths",
     "fit",
     "em",

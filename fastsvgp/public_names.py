@@ -176,6 +176,7 @@ OWN = {
     ),
     "bounds.predictor": ("predictor",),
     "cli.fitted": ("load_fitted",),
+    "exporting.write": ("export",),
     "paths.sample": ("sample_paths",),
     "runtime.devices": ("to_device", "to_host"),
     "runtime.num_threads": ("get_num_threads", "set_num_threads"),
