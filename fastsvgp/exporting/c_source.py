@@ -123,11 +123,14 @@ def _head(description, stem):
             "                             double *quantiles)",
             f"    Quantiles of {targets} at levels between 0 and 1: count x {count} numbers.",
         ]
+    lines += ["", "Returned are", "    0", "    1 if an input is not finite"]
+    if description.codes:
+        lines.append("    2 if a code is not a whole number from 0 on, or too large")
+    if description.quantile is not None:
+        lines.append("    3 if a level is not between 0 and 1")
     lines += [
-        "",
-        "Each returns 0; 1 if an input is not finite, 2 if a code is no whole number from 0 on, or",
-        "3 if a level is not between 0 and 1. Then nothing is written. Do not compile it with",
-        "-ffast-math, which removes these checks.",
+        "and nothing is written but with 0. Do not compile it with -ffast-math, which removes",
+        "these checks.",
     ]
     return "/*\n" + "\n".join(f" * {line}".rstrip() for line in lines) + "\n */"
 

@@ -23,7 +23,7 @@ from ..covariances import (
     Sum,
 )
 from ..recipes.beyond_range import FURTHEST, BeyondRange
-from .steps import number
+from .steps import form_of, number
 
 
 class Blocks(NamedTuple):
@@ -50,14 +50,7 @@ def blocks(function, covariance, Z, x):
     TypeError
         The covariance, or a part of it, cannot be exported.
     """
-    write = FORMS.get(type(covariance))
-    if write is None:
-        known = ", ".join(kind.__name__ for kind in FORMS)
-        raise TypeError(
-            f"export: a {type(covariance).__name__} covariance cannot be exported; these can:"
-            f" {known}"
-        )
-    return write(function, covariance, Z, x)
+    return form_of("covariance", covariance, FORMS)(function, covariance, Z, x)
 
 
 def _squared_distances(function, Z, x, lengthscales):

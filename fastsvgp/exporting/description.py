@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..latents.mixing import matrices
 from ..latents.model import MultiGP, layers_of
 from ..means import ConstantMean, LinearMean, ZeroMean
 from ..recipes.fitted import check_scale, sizes_of
 from ..recipes.scaling import BEYOND, ClassScale, LogScale
 from ..records.inducing_sets import stack_sets
 from . import covariances, likelihoods
-from .steps import Constants, Function, number
+from .steps import Constants, Function, form_of, number
 
 EPS = float(np.finfo(np.float64).eps)
 LARGEST = float(np.finfo(np.float64).max)
@@ -148,10 +149,11 @@ def _latent(constants, model, scale, D):
         for name, found in zip(("means", "vars"), zip(*pairs, strict=True), strict=True)
     )
     if model.mixing is not None:
-        mean, var = (
-            function.product("mixed", power, name)
-            for power, name in ((model.mixing, mean), (np.square(model.mixing), var))
-        )
+        from scipy.linalg import block_diag
+
+        W = block_diag(*matrices(model.mixing))
+        mean = function.product("mixed", W, mean)
+        var = function.product("mixed", np.square(W), var)
     return function.returns(_add_mean(function, model.mean, mean, u), var)
 
 
@@ -176,21 +178,23 @@ def _layer(function, layer, u):
 
 def _add_mean(function, mean, name, u):
     """Add a mean function, or none, to the vector ``name``."""
-    size = function.sizes[name]
-    if mean is None or isinstance(mean, ZeroMean):
+    size, level = function.sizes[name], form_of("mean", mean, MEANS)(mean)
+    if level is None:
         return name
-    if isinstance(mean, ConstantMean):
-        b = function.constant("level", np.broadcast_to(mean.value, size))
-        return function.each("mean", size, f"{name}_i + {b}_i")
-    if not isinstance(mean, LinearMean):
-        raise TypeError(
-            f"export: a mean of the class {type(mean).__name__} cannot be exported; a ZeroMean,"
-            " ConstantMean or LinearMean can"
-        )
-    b = function.constant("level", np.broadcast_to(mean.bias, size))
-    W = np.broadcast_to(mean.weights, (size, function.sizes[u]))
-    trend = function.product("trend", W, u)
-    return function.each("mean", size, f"{name}_i + {trend}_i + {b}_i")
+    b = function.constant("level", np.broadcast_to(level, size))
+    text = f"{name}_i + {b}_i"
+    if isinstance(mean, LinearMean):
+        W = np.broadcast_to(mean.weights, (size, function.sizes[u]))
+        text = f"{text} + {function.product('trend', W, u)}_i"
+    return function.each("mean", size, text)
+
+
+MEANS = {
+    type(None): lambda mean: None,
+    ZeroMean: lambda mean: None,
+    ConstantMean: lambda mean: mean.value,
+    LinearMean: lambda mean: mean.bias,
+}
 
 
 # --- targets --------------------------------------------------------------------------------------

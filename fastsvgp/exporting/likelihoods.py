@@ -21,7 +21,7 @@ from ..likelihoods import (
 from ..likelihoods.base import SMALLEST
 from ..likelihoods.bernoulli import reciprocal
 from ..likelihoods.laplace import SMALLEST as LEAST
-from .steps import number
+from .steps import form_of, number
 
 
 class Moments(NamedTuple):
@@ -46,14 +46,7 @@ def moments(function, likelihood, m, v):
     TypeError
         The likelihood cannot be exported.
     """
-    write = FORMS.get(type(likelihood))
-    if write is None:
-        known = ", ".join(kind.__name__ for kind in FORMS)
-        raise TypeError(
-            f"export: predictions of a {type(likelihood).__name__} likelihood cannot be exported;"
-            f" those of these can: {known}"
-        )
-    return write(function, likelihood, m, v)
+    return form_of("likelihood", likelihood, FORMS)(function, likelihood, m, v)
 
 
 def _additive(function, likelihood, m, v):

@@ -49,7 +49,7 @@ ROWS = {rows}  # at a time
 choose = np.where
 erfc = np.vectorize(math.erfc, otypes=[float])
 normal_quantile = statistics.NormalDist().inv_cdf
-_arrays = np.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{stem}.npz"))
+with np.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{stem}.npz")) as _arrays:
 '''
 MOMENTS = '''def predict_y(X):
     """Predict the mean and the variance of new targets, noise included, at X (N, {columns}).
@@ -89,7 +89,7 @@ def source(description, stem):
             classes=list(description.classes),
             rows=ROWS,
         )
-        + "\n".join(f'{name} = _arrays["{name}"]' for name in description.arrays)
+        + "\n".join(f'{INDENT}{name} = _arrays["{name}"]' for name in description.arrays)
         + "\n"
     ]
     parts += [

@@ -174,6 +174,16 @@ def _names_in(step):
                 yield from (name for name, _ in OPERAND.findall(text))
 
 
+def form_of(what, part, forms):
+    """Return what writes a part of a model, by its class; ``TypeError`` for other classes."""
+    if type(part) not in forms:
+        known = ", ".join(kind.__name__ for kind in forms if kind is not type(None))
+        raise TypeError(
+            f"export: the {what} {type(part).__name__} cannot be exported; these can: {known}"
+        )
+    return forms[type(part)]
+
+
 def number(value):
     """Return a number as both languages read it, to the last bit."""
     value = float(value)

@@ -60,7 +60,11 @@ def test_classes(table):
     [
         (FEW, "gp.onnx", "`path` must end in .c (C99) or .py (Python with NumPy), got 'gp.onnx'"),
         (FEW, "no/gp.c", "cannot use"),
-        ((*FEW, "--likelihood", "heteroskedastic"), "gp.c", "a HeteroskedasticGaussian likelihood"),
+        (
+            (*FEW, "--likelihood", "heteroskedastic"),
+            "gp.c",
+            "the likelihood HeteroskedasticGaussian",
+        ),
         (("--method", "qsgp"), "gp.c", "must be a fastsvgp.MultiGP or SVGP, got QSGP"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.multi_gp_problems import multi_of
 
 import fastsvgp as fs
 from fastsvgp import covariances as cs, likelihoods as ls
@@ -29,7 +30,9 @@ COVARIANCES = {
 
 @pytest.mark.parametrize("name", COVARIANCES)
 def test_covariances(tmp_path, name):
-    with pytest.raises(TypeError, match=f"a {name} covariance cannot be exported; these can: RBF"):
+    with pytest.raises(
+        TypeError, match=f"the covariance {name} cannot be exported; these can: RBF,"
+    ):
         fs.export(predictor(covariance=COVARIANCES[name]), tmp_path / "gp.c")
     assert not list(tmp_path.iterdir())
 
@@ -37,16 +40,24 @@ def test_covariances(tmp_path, name):
 @pytest.mark.parametrize("likelihood", [ls.Gamma(2.0), ls.Beta(3.0), ls.Binomial()])
 def test_likelihoods(tmp_path, likelihood):
     name = type(likelihood).__name__
-    message = f"predictions of a {name} likelihood cannot be exported; those of these can: Gaussian"
+    message = f"the likelihood {name} cannot be exported; these can: Gaussian, Laplace"
     with pytest.raises(TypeError, match=message):
         fs.export(predictor(likelihood=likelihood), tmp_path / "gp.py")
     assert not list(tmp_path.iterdir())
 
 
+def test_likelihoods_of_several_functions(rng, tmp_path):
+    made = fs.predictor(multi_of(rng, "heteroskedastic")[0])
+    with pytest.raises(TypeError, match="the likelihood HeteroskedasticGaussian cannot be"):
+        fs.export(made, tmp_path / "gp.c")
+
+
 def test_means(tmp_path):
     q = fs.Whitened(np.zeros((2, 3)), np.eye(3) * np.ones((2, 1, 1)) / 2)
     made = predictor(posterior=q, mean=fs.means.IdentityMean())
-    with pytest.raises(TypeError, match="a mean of the class IdentityMean cannot be exported"):
+    with pytest.raises(
+        TypeError, match="the mean IdentityMean cannot be exported; these can: Zero"
+    ):
         fs.export(made, tmp_path / "gp.c")
 
 
