@@ -2,8 +2,8 @@
 
     python bench/export_files.py    # writes bench/results/export.md
 
-Matern32 with 8 columns, Gaussian noise. C is compiled by ``gcc -O2`` and called by a loop in C; fast
-C by ``gcc -O3 -march=native -fassociative-math -fno-signed-zeros -fno-trapping-math
+Matern32 with 8 columns, Gaussian noise. C is compiled by ``gcc -O2`` and called by a loop in C;
+fast C by ``gcc -O3 -march=native -fassociative-math -fno-signed-zeros -fno-trapping-math
 -fno-math-errno``, which keep the checks for NaN. Times are CPU times of one thread, the median of
 21 samples. Error: largest difference of mean and variance from ``predict_y`` of the predictor.
 """

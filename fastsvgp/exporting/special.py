@@ -3,7 +3,7 @@
 ``erfcx(z)``, z >= 0, is exp(z^2) erfc(z), and from 8 on its asymptotic series
 (1 - s (1 - 3 s (1 - 5 s ...))) / (z sqrt(pi)), s = 1 / (2 z^2), which 15 terms give to 2e-16.
 
-``tail(d, v, b)`` is E exp((f - d) / b; f < d) + ... of ``likelihoods.laplace``: U(d) there.
+``tail(d, v, b)`` is U(d) of ``likelihoods.laplace``.
 """
 
 from typing import NamedTuple
