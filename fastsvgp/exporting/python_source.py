@@ -151,7 +151,8 @@ def _plain(text):
 
 def _each(function, step):
     text = _plain(step.text)
-    if not any(name in function.sizes for name, _ in OPERAND.findall(step.text)):
+    used = {index for name, index in OPERAND.findall(step.text) if name in function.sizes}
+    if not used or (step.size > 1 and "i" not in used):  # the text has no axis of that size
         rows = f"len({next(iter(function.arguments))})"
         text = f"{text} + np.zeros(({rows}, {step.size}))"
     return [f"{step.name} = {text}"]

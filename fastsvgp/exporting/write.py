@@ -43,7 +43,8 @@ def export(predictor: Record, path: str | os.PathLike, *, scale: Scale | None = 
         A covariance, likelihood or mean has no exported form, or the model is no predictor; the
         message names the part.
     ValueError
-        The suffix is unknown, the name is none of a C function, or the scaling does not fit.
+        The suffix is unknown, the name cannot begin that of a function, or the scaling does not
+        fit.
     OSError
         The file cannot be written.
 
@@ -51,9 +52,9 @@ def export(predictor: Record, path: str | os.PathLike, *, scale: Scale | None = 
     -----
     The file has the mean and the variance of new targets, or the class probabilities, and the
     quantiles under Gaussian and Laplace noise. In float64 they are those of ``predict_y`` and
-    ``predict_quantiles`` up to rounding. The arrays take 8 M^2 bytes for each output with a
-    covariance of its own, and in C half of it for likelihoods that are log-concave. A row takes
-    M^2 to 2 M^2 flops for each of them.
+    ``predict_quantiles`` up to rounding. The arrays take 8 M^2 bytes, for each output if their
+    q(u) have different covariances, and in C half of it if q(u) is narrower than the prior in all
+    directions. A row takes M^2 to 2 M^2 flops for each of these matrices.
 
     Examples
     --------
@@ -70,9 +71,9 @@ models.share(MultiGP, SVGP, "export")
 
 
 def write_source(predictor, path, scale=None, inputs=(), classes=()):
-    """Do the work of ``export``; ``inputs`` and ``classes`` are names. Return the written paths.
+    """Do the work of ``export``, and return the paths of the files.
 
-    Classes of a ``ClassScale`` are those without ``classes``.
+    ``inputs`` and ``classes`` are names; a ``ClassScale`` has those of the classes.
     """
     models.serving("export", predictor, "predictor")  # or an error that names the kind
     path = as_path("export: `path`", path)

@@ -129,7 +129,7 @@ def test_files_predict_what_the_predictor_does(rng, tmp_path, name):
 
 
 def test_posteriors(rng, tmp_path):
-    """Wider than the prior, of two sets of inducing inputs, and in float32."""
+    """Wider than the prior, of several outputs, of two sets, and in float32."""
     model, X = model_of(rng, "rbf")
     wide = fs.replace(model, posterior=whitened(rng, spread=2.0))
     one, two = fs.predictor(wide), fs.predictor(fs.replace(wide, posterior=whitened(rng, 2)))
@@ -137,7 +137,10 @@ def test_posteriors(rng, tmp_path):
     pair = qs.InducingPair(model.inducing[:7], model.inducing[7:])
     q = qs.Orthogonal(rng.standard_normal(7), np.eye(7) / 4, rng.standard_normal(5), np.eye(5) / 4)
     orthogonal = fs.replace(model, inducing=pair, posterior=q)
-    for predictor in (one, two, fs.predictor(orthogonal, jitter=1e-4)):
+    q = qs.LikelihoodForm(rng.standard_normal((2, M)), 0.1 + rng.random(M))
+    shared = fs.predictor(fs.replace(model, posterior=q), jitter=1e-4)
+    assert shared.posterior.C.ndim == 2  # outputs share a covariance
+    for predictor in (one, two, shared, fs.predictor(orthogonal, jitter=1e-4)):
         check(predictor, X, tmp_path)
     single = fs.predictor(model, jitter=1e-4, dtype=np.float32)
     double = fs.records.tree_map(np.float64, single)  # files compute in float64
@@ -150,6 +153,14 @@ def test_posteriors(rng, tmp_path):
 def test_several_functions(rng, tmp_path, name):
     model, _, _ = multi_of(rng, name)
     check(fs.predictor(model), rng.standard_normal((50, 2)), tmp_path)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_one_inducing_input_and_one_column(rng, tmp_path, wide):
+    covariance = fs.RBF() + cs.Polynomial(0.3, 0.5, degree=2)
+    q = fs.Whitened(np.array([0.7]), np.array([[2.0 if wide else 0.4]]))
+    model = fs.SVGP(covariance, np.array([[0.3]]), q, fs.Gaussian(0.1))
+    check(fs.predictor(model), rng.standard_normal((20, 1)), tmp_path)
 
 
 def test_targets_far_from_the_mean_keep_their_digits(rng, tmp_path):

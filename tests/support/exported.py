@@ -76,6 +76,7 @@ def difference(found, want):
     Both are ``(mean, var, quantiles or None)``. The unit of means and quantiles is their size plus
     the standard deviation, that of variances their size.
     """
+    assert [np.shape(one) for one in found] == [np.shape(one) for one in want]
     mean, var, quantiles = want
     unit = np.abs(mean) + np.sqrt(var)
     worst = [np.max(np.abs(found[0] - mean) / unit), np.max(np.abs(found[1] / var - 1))]
