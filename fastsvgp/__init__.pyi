@@ -60,6 +60,7 @@ from .errors import (
     RemoteError as RemoteError,
     VarianceClampWarning as VarianceClampWarning,
 )
+from .exporting.write import export as export
 from .latents.model import MultiGP as MultiGP
 from .layers.layer import DeepGP as DeepGP
 from .likelihoods.bernoulli import BernoulliProbit as BernoulliProbit

@@ -24,6 +24,7 @@ OFFERED = (
     "condition",
     "streaming_bound_and_grad",
     "streaming_svgp",
+    "export",
     "sample_paths",
     "fit",
     "em",

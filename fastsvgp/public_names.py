@@ -178,6 +178,7 @@ OWN = {
     "cli.fitted": ("load_fitted",),
     "conditioning.condition": ("condition",),
     "conditioning.streaming": ("streaming_bound_and_grad", "streaming_svgp"),
+    "exporting.write": ("export",),
     "paths.sample": ("sample_paths",),
     "runtime.devices": ("to_device", "to_host"),
     "runtime.num_threads": ("get_num_threads", "set_num_threads"),

@@ -13,12 +13,13 @@ from support.source import FILES, name_of
 BUDGETS = {
     "bounds": 1710,
     "check": 850,
-    "cli": 6300,
-    "conditioning": 446,
+    "cli": 6335,
     "collapsed": 630,
+    "conditioning": 446,
     "covariances": 2150,
     "distributed": 1000,
-    "fastsvgp/*.py": 1006,
+    "exporting": 1041,
+    "fastsvgp/*.py": 1008,
     "files": 200,
     "inducing": 500,
     "interop": 500,
@@ -35,7 +36,7 @@ BUDGETS = {
     "records": 965,
     "runtime": 900,
     "sites": 632,
-    "sklearn": 1370,
+    "sklearn": 1380,
     "train": 3405,
 }
 NO_CODE = {

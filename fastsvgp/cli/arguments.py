@@ -65,6 +65,7 @@ def parser():
     add_fit(commands)
     _add_predict(commands)
     _add_update(commands)
+    _add_export(commands)
     _add_demo(commands)
     info = commands.add_parser(
         "info",
@@ -138,6 +139,25 @@ def _add_update(commands):
     )
     add_text_layout(update)
     add_traceback(update)
+
+
+def _add_export(commands):
+    export = commands.add_parser(
+        "export",
+        help="write a fitted model as C or Python that needs no fastsvgp",
+        description=(
+            "Write predictions of new targets, in the original scale, as source: one C99 file, or"
+            " Python that needs NumPy alone, with its arrays beside it as .npz."
+        ),
+        allow_abbrev=False,
+    )
+    export.add_argument(
+        "model", metavar="MODEL", help="model.npz written by fastsvgp fit, or its folder"
+    )
+    export.add_argument(
+        "out", metavar="FILE", help="gp.c or gp.py; its name begins the names of the C functions"
+    )
+    add_traceback(export)
 
 
 def _add_demo(commands):

@@ -152,14 +152,14 @@ class Monotone:
 
     def __call__(self, x):
         """Return the values at x (N,)."""
-        values = _extrapolate(x, self.knots, self.values, self._slopes())
+        values = _extrapolate(x, self.knots, self.values, self.slopes())
         return np.clip(values, self.values[0] - BEYOND, self.values[-1] + BEYOND)
 
     def back(self, values):
         """Return x (N,) of values."""
-        return _extrapolate(values, self.values, self.knots, [1 / one for one in self._slopes()])
+        return _extrapolate(values, self.values, self.knots, [1 / one for one in self.slopes()])
 
-    def _slopes(self):
+    def slopes(self):
         """Return the slopes below and above."""
         knots, values = self.knots, self.values
         first = min(np.searchsorted(values, values[0] + 1), len(values) - 1)

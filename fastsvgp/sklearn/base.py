@@ -17,7 +17,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from .. import check, recipes
 from ..bounds.predict import sample_f
+from ..bounds.predictor import predictor
 from ..bounds.svgp import SVGP
+from ..exporting.write import write_source
 from ..inducing import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
@@ -378,6 +380,15 @@ class SVGPEstimator(BaseEstimator):
         Xs = self._standardise(self._validate_rows(X))
         warn_outside(self, Xs)
         return Xs
+
+    def export(self, path):
+        """Write the fitted model as source that needs no fastsvgp: ``gp.c`` or ``gp.py``.
+
+        It has inputs and predictions in the units of the data; see ``fastsvgp.export``.
+        """
+        check_is_fitted(self)
+        made = predictor(self.model_, jitter=self.jitter_)
+        write_source(made, path, self.scale_, getattr(self, "feature_names_in_", ()))
 
     def _draw(self, X, n_samples, random_state):
         """Sample new targets jointly at X, in the units of the model."""
