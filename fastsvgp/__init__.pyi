@@ -41,6 +41,11 @@ from .collapsed.sgpr import (
     collapsed_bound_and_grad as collapsed_bound_and_grad,
     optimal_svgp as optimal_svgp,
 )
+from .conditioning.condition import condition as condition
+from .conditioning.streaming import (
+    streaming_bound_and_grad as streaming_bound_and_grad,
+    streaming_svgp as streaming_svgp,
+)
 from .covariances.linear import Linear as Linear
 from .covariances.periodic import Periodic as Periodic
 from .covariances.stationary import (
@@ -56,6 +61,7 @@ from .errors import (
     RemoteError as RemoteError,
     VarianceClampWarning as VarianceClampWarning,
 )
+from .exporting.write import export as export
 from .latents.model import MultiGP as MultiGP
 from .layers.layer import DeepGP as DeepGP
 from .likelihoods.bernoulli import BernoulliProbit as BernoulliProbit

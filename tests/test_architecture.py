@@ -38,18 +38,18 @@ FLOORS = [
     {"bounds", "inducing"},
     {"collapsed", "layers", "near", "sites", "qsgp"},
     {"latents"},
-    {"optim", "paths"},
+    {"conditioning", "optim", "paths"},
     {"interop", "testing", "train"},
     {"extending", "recipes"},
+    {"exporting"},
     {"cli", "sklearn"},
 ]
 MAY_IMPORT = {room: set().union(*FLOORS[:i]) for i, floor in enumerate(FLOORS) for room in floor}
 MAY_IMPORT["kernels"] = {"errors", "public_names", "runtime"}  # independent of Gaussian processes
 MAY_IMPORT["sklearn"] -= {"extending", "testing"}
-# public names, and parts without one: files, signals, progress on stderr; checks of a model in a
-# file; the BLAS in use
-MAY_IMPORT["cli"] = {FRONT_DOOR, "check", "distributed", "files", "kernels", "latents", "layers"}
-MAY_IMPORT["cli"] |= {"names", "recipes", "records", "runtime", "train"}
+# public names, and parts without one: files, signals, progress, checks of a file, the BLAS in use
+MAY_IMPORT["cli"] = {FRONT_DOOR, "check", "distributed", "exporting", "files", "kernels"}
+MAY_IMPORT["cli"] |= {"latents", "layers", "names", "recipes", "records", "runtime", "train"}
 
 # imports at module level of each part, besides the standard library; all else loads when needed
 LIGHT = {"numpy"}
@@ -65,7 +65,7 @@ HEAVY_ALLOWED = {
 }
 HOT = [
     PACKAGE / "kernels" / "cpu",
-    *(PACKAGE / room for room in (*FAMILIES, "posteriors", "bounds", "paths")),
+    *(PACKAGE / room for room in (*FAMILIES, "posteriors", "bounds", "conditioning", "paths")),
 ]
 
 
@@ -215,7 +215,7 @@ def looks_into_inducing(node):
     )
 
 
-MODELS = *FAMILIES, "posteriors", "bounds", "paths", "optim", "train"
+MODELS = *FAMILIES, "posteriors", "bounds", "conditioning", "paths", "optim", "train"
 BASES = PACKAGE / "qsgp" / "bases"  # inducing inputs of bases are an array
 
 

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -304,6 +305,21 @@ def test_several_latent_functions_beside_peers_and_layers(bench, monkeypatch, tm
     assert all(row[-2:] == ["0.0e+00", "0.0e+00"] for row in ours)
     assert len([row for row in rows if row[0].startswith("elbo_and_grad")]) == len(small)
     assert lines[0] == "# latent_peers" and "`python bench/latent_peers.py --rounds 1" in lines[5]
+
+
+def test_exported_files(bench, monkeypatch, tmp_path):
+    """The table has a row for a triangle and one for a full factor; errors are rounding."""
+    for tool in ("gcc", "size"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool}")
+    export_files = bench("export_files")
+    monkeypatch.setattr(export_files, "SAMPLES", 1)
+    export_files.main(["--sizes", "8", "--results", str(tmp_path)])
+    lines = (tmp_path / "export.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# export" and any("export_files.py --sizes 8" in line for line in lines)
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| 8, ")]
+    assert [row[0] for row in rows] == ["8, narrow", "8, wide"]
+    assert all(float(row[-1]) < 1e-13 for row in rows)
 
 
 def test_pairs_of_ways(bench, monkeypatch, tmp_path):

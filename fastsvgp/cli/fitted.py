@@ -22,7 +22,7 @@ from .data.tables import read_table
 from .data.targets import as_list, scale_targets
 from .data.task import class_name
 from .errors import UsageError, join
-from .fitted_files import FORMAT, check_fields
+from .fitted_files import FORMAT, check_fields, file_of
 from .settings.names import kind_of
 
 
@@ -247,8 +247,7 @@ class Fitted:
     @classmethod
     def load(cls, path):
         """Read a file written by ``save``, or the folder of a fit; see ``load_fitted``."""
-        path = as_path("load_fitted: `path`", path)
-        path = os.path.join(path, "model.npz") if os.path.isdir(path) else path
+        path = file_of(as_path("load_fitted: `path`", path))
         try:
             with open(path, "rb") as file:
                 if not file.read(2) == b"PK":

@@ -130,3 +130,6 @@ models.share(
     "predict_quantiles",
     options=PointOptions,
 )
+models.register(
+    DeepGP, instead="fs.fit trains it, on old and new rows together, and fs.predict_y predicts"
+)

@@ -18,7 +18,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from .. import check, recipes
 from ..bounds.model_mixture import Mixture
 from ..bounds.predict import sample_f
+from ..bounds.predictor import predictor
 from ..bounds.svgp import SVGP
+from ..exporting.write import write_source
 from ..inducing import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
@@ -26,12 +28,13 @@ from ..names import did_you_mean
 from ..near.model import VIF
 from ..posteriors.locate import posteriors_of
 from ..recipes.beyond_range import inside
+from ..recipes.new_data import take_in
 from ..records import is_record, leaves
 from ..records.inducing_sets import stack_sets
 from ..runtime.progress_bar import Progress
 from .columns import explain_error, refuse_dates, refuse_other_shapes
 from .kernels import fixed_fields, from_kernel
-from .model_search import warn_outside
+from .model_search import names_of, warn_outside
 from .sampling import draw
 from .training import scatter, train, warn_if_poor
 
@@ -363,6 +366,16 @@ class SVGPEstimator(BaseEstimator):
             y,
         )
 
+    # --- new rows ---
+
+    def _take_in(self, X, y, weights):
+        """Condition the model on validated new rows; the scaling stays."""
+        X, y, weights = self._merge_rows(X.astype(self._dtype, copy=False), y, weights)
+        Xs, ys = self._units(self.scale_, X, y)
+        given = {"weights": weights, "jitter": self.jitter_}
+        self.model_ = take_in(self.model_, Xs, ys, self.scale_, names_of(self, Xs), **given)
+        return self
+
     # --- predictions ------------------------------------------------------------------------------
 
     def _ready(self, X):
@@ -371,6 +384,15 @@ class SVGPEstimator(BaseEstimator):
         Xs = self._standardise(self._validate_rows(X))
         warn_outside(self, Xs)
         return Xs
+
+    def export(self, path):
+        """Write the fitted model as source that needs no fastsvgp: ``gp.c`` or ``gp.py``.
+
+        It has inputs and predictions in the units of the data; see ``fastsvgp.export``.
+        """
+        check_is_fitted(self)
+        made = predictor(self.model_, jitter=self.jitter_)
+        write_source(made, path, self.scale_, getattr(self, "feature_names_in_", ()))
 
     def _draw(self, X, n_samples, random_state):
         """Sample new targets jointly at X, in the units of the model."""

@@ -98,11 +98,15 @@ def run_search(estimator, X, y, weights, seed, likelihood="gaussian"):
     return estimator
 
 
+def names_of(estimator, Xs):
+    """Return the names of the columns, or their numbers."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return [f"column {d}" for d in range(Xs.shape[1])] if names is None else names
+
+
 def warn_outside(estimator, Xs):
     """Warn of standardised rows Xs that are far outside the training range of a search."""
-    names = getattr(estimator, "feature_names_in_", None)
-    names = [f"column {d}" for d in range(Xs.shape[1])] if names is None else names
-    found = rows_outside(estimator.model_, Xs, names)
+    found = rows_outside(estimator.model_, Xs, names_of(estimator, Xs))
     if found is not None:
         warn(f"{found}: the model is unsure there (see `extrapolate`)")
 

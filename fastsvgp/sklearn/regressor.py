@@ -1,14 +1,10 @@
 """``SVGPRegressor``, the scikit-learn regressor."""
 
-from contextlib import closing
-from dataclasses import replace
-
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .. import check, recipes
-from ..bounds.objectives import elbo
 from ..bounds.predict import (
     predict_f,
     predict_log_density,
@@ -25,11 +21,11 @@ from ..likelihoods import (
 )
 from ..names import COUNTS, POSITIVE, PROPORTIONS
 from ..near.model import VIF
-from ..runtime.progress_bar import Progress
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
 from .columns import check_numbers, refuse_other_columns
 from .model_search import changed_settings, check_budget, run_search, seed_of
+from .training import add_near_rows, check_neighbours
 
 # likelihoods with additive noise
 ADDED = Censored, Gaussian, HeteroskedasticGaussian, KnownNoise, Laplace, StudentT
@@ -249,7 +245,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         recipes.check_latents("n_latents", self.n_latents)
         budget = check_budget(self)
         rows = self._merge_rows(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
-        self._check_neighbours(len(rows[0]))
+        check_neighbours(self, len(rows[0]))
         if rows[1].ndim == 1 and not changed_settings(self):
             return run_search(self, *rows, seed_of(self.random_state))
         if budget is not None:
@@ -261,30 +257,19 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     def _add_detail(self, trained, X, y, weights, seed):
         if self.neighbours is None or isinstance(trained.model, VIF):
             return trained
-        with closing(Progress(recipes.NEAR_STEPS, quiet=not self.verbose)) as progress:
-            model, info = recipes.near_rows(
-                trained.model, X, y, neighbours=self.neighbours, weights=weights,
-                jitter=trained.jitter, callback=progress, rng=seed,
-            )  # fmt: skip
-        bound = elbo(model, X, y, jitter=trained.jitter, weights=weights)
-        info = info if info.interrupted else trained.info
-        return replace(trained, model=model, info=info, bound=bound)
+        return add_near_rows(trained, X, y, weights, self.neighbours, seed, self.verbose)
 
-    def _check_neighbours(self, count):
-        """Check ``neighbours`` against the other settings and the number of rows."""
-        if self.neighbours is None:
-            return
-        check.whole("neighbours", self.neighbours)
-        if self.n_latents is not None:
-            raise ValueError(
-                "`neighbours` is for targets of one function, and `n_latents` gives them several;"
-                " leave one of the two out"
-            )
-        if self.neighbours >= count:
-            raise ValueError(
-                f"`neighbours` must be below the number of rows, got {self.neighbours} and {count}"
-                " rows; give fewer"
-            )
+    def partial_fit(self, X, y, sample_weight=None):
+        """Take new rows into a fitted model, without the old ones; a first call is ``fit``.
+
+        Rows enter by ``fastsvgp.condition``: with Gaussian noise exactly, whatever the batches.
+        Scaling, covariance, noise and inducing inputs stay those of the first rows, which must
+        therefore be typical: rows far outside their range give a warning. ``lower_bound_``,
+        ``lower_bounds_``, ``n_iter_``, ``plan_`` and ``story_`` stay those of ``fit``.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y, sample_weight)
+        return self._take_in(*self._rows_like_those_fitted(X, y, sample_weight), sample_weight)
 
     def _check_target(self, y, weights, warm):
         """Check ``target``, and that y has logarithms, in the rows of y as they were given."""
@@ -401,6 +386,18 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         y as in ``fit``; at the limit of a censored target it is the log probability.
         """
         check_is_fitted(self)
+        X, y = self._rows_like_those_fitted(X, y)
+        likelihood = self.model_.likelihood
+        Xs, ys = self._units(self.scale_, X, y)
+        density = predict_log_density(
+            self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
+        )
+        units = self.scale_.log_units(y)
+        # the probability of a limit has no units
+        return density - (units * (y[:, 1] == 0) if isinstance(likelihood, Censored) else units)
+
+    def _rows_like_those_fitted(self, X, y, weights=None):
+        """Validate rows with targets for a fitted model; y (N, 1) becomes (N,)."""
         X, y = self._validate_rows(X, y)
         y, likelihood = check_numbers(y), self.model_.likelihood
         columns = recipes.columns_of(likelihood)
@@ -411,15 +408,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 f"`y` has shape {y.shape}; the model was fitted to targets of shape {self._targets}"
             )
         if isinstance(self.scale_, recipes.LogScale):
-            recipes.check_log_target(likelihood, y)
-        y = y[:, 0] if self._y_shape == (1,) else y
-        Xs, ys = self._units(self.scale_, X, y)
-        density = predict_log_density(
-            self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
-        )
-        units = self.scale_.log_units(y)
-        # the probability of a limit has no units
-        return density - (units * (y[:, 1] == 0) if isinstance(likelihood, Censored) else units)
+            recipes.check_log_target(likelihood, y, weights)
+        return X, y[:, 0] if self._y_shape == (1,) else y
 
     def predict_quantiles(self, X, levels):
         """Predict quantiles of new y, noise included.

@@ -69,7 +69,7 @@ def test_scale_of_chunks_is_that_of_the_array(rng, tmp_path, monkeypatch, kind, 
     real = kind is Scale
     expected = kind.fit(X, y, real, weights=weights)
     found = rows_module.scale_of(kind, MappedInputs(mapped(tmp_path, X)), y, real, weights)
-    for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
+    for name in ("x_mean", "x_scale", "y_mean", "y_scale", "x_ends"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
     assert found.x_scale[3] == 1.0 and type(found) is kind
 

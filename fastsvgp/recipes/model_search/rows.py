@@ -203,6 +203,7 @@ def scale_of(kind, X, y, scale_target, weights):
         part -= scale.x_mean
         squares += counts[rows] @ np.square(part, out=part)
     scale.x_scale = constant_scale(np.sqrt(squares / counts.sum()), largest)
+    scale.x_ends = np.stack(ends_of(X))
     return scale
 
 
