@@ -11,7 +11,7 @@ import tokenize
 from support.source import FILES, name_of
 
 BUDGETS = {
-    "bounds": 1710,
+    "bounds": 1825,
     "check": 850,
     "cli": 6335,
     "collapsed": 630,
@@ -19,7 +19,7 @@ BUDGETS = {
     "covariances": 2150,
     "distributed": 1000,
     "exporting": 1041,
-    "fastsvgp/*.py": 1008,
+    "fastsvgp/*.py": 1010,
     "files": 200,
     "inducing": 500,
     "interop": 500,
@@ -32,11 +32,11 @@ BUDGETS = {
     "paths": 600,
     "posteriors": 2100,
     "qsgp": 2150,
-    "recipes": 3740,
+    "recipes": 3965,
     "records": 965,
     "runtime": 900,
     "sites": 632,
-    "sklearn": 1380,
+    "sklearn": 1390,
     "train": 3405,
 }
 NO_CODE = {

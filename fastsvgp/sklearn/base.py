@@ -404,6 +404,7 @@ class SVGPEstimator(BaseEstimator):
 
 def kind_of_posterior(model):
     """Return the class of the posteriors of a fitted model, which all are of one class."""
+    model = model.models[0] if isinstance(model, Mixture) else model
     return type(next(iter(posteriors_of(model).values())))
 
 
