@@ -38,6 +38,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "covariances.on_features": ("OnFeatures",),
         "covariances.periodic": ("Periodic",),
         "covariances.stationary": ("Matern12", "Matern32", "Matern52", "RBF", "RationalQuadratic"),
+        "covariances.weighted": ("Weighted", "pairs"),
     },
     "distributed": {
         "distributed.groups.leaving": ("tell_at_exit",),

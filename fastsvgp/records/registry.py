@@ -100,6 +100,7 @@ OURS = {
     "TrainingState": "train.state",
     "Trend": "optim.schedules",
     "VGP": "sites.vgp",
+    "Weighted": "covariances.weighted",
     "Whitened": "posteriors.gaussian_factor",
     "WhitenedOrthogonal": "posteriors.orthogonal",
     "WhitenedState": "posteriors.dual_sites",
