@@ -31,6 +31,7 @@ from .bounds.predict import (
     predict_y as predict_y,
     sample_f as sample_f,
 )
+from .bounds.predictor import predictor as predictor
 from .bounds.svgp import SVGP as SVGP
 from .cli.fitted import load_fitted as load_fitted
 from .collapsed.sgpr import (
@@ -61,6 +62,8 @@ from .likelihoods.counts.poisson import Poisson as Poisson
 from .likelihoods.gaussian import Gaussian as Gaussian
 from .likelihoods.multiclass import Softmax as Softmax
 from .likelihoods.student_t import StudentT as StudentT
+from .near.model import VIF as VIF
+from .near.record import neighbours as neighbours
 from .optim.first_order import adam as adam, sgd as sgd
 from .optim.flat import ravel as ravel
 from .optim.natural.step import natural_step as natural_step

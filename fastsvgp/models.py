@@ -20,6 +20,7 @@ OFFERED = (
     "predict_quantiles",
     "predict_y",
     "sample_f",
+    "predictor",
     "sample_paths",
     "fit",
     "em",

@@ -21,6 +21,8 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "collapsed.orthogonal": ("OrthogonalSGPR",),
         "collapsed.sgpr": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
         "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),
+        "near.model": ("VIF",),
+        "near.record": ("NearRows", "neighbours"),
     },
     "covariances": {
         "covariances.additive": ("Additive",),
@@ -123,6 +125,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "posteriors.inverse_free_whitened": ("InverseFreeWhitened",),
         "posteriors.likelihood_form": ("LikelihoodForm",),
         "posteriors.orthogonal": ("Orthogonal", "WhitenedOrthogonal"),
+        "posteriors.predictive": ("PredictiveWeights",),
         "posteriors.relaxed": ("Relaxed",),
         "records.inducing_sets": ("InducingPair",),
     },
@@ -143,6 +146,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "recipes": {
         "recipes.model_search.search_models": ("search",),
+        "recipes.detail": ("near_rows",),
         "recipes.searching": ("classification", "regression"),
     },
     "records": {
@@ -171,6 +175,7 @@ OWN = {
         "predict_y",
         "sample_f",
     ),
+    "bounds.predictor": ("predictor",),
     "cli.fitted": ("load_fitted",),
     "paths.sample": ("sample_paths",),
     "runtime.devices": ("to_device", "to_host"),
@@ -183,6 +188,8 @@ FRONT = (
     "search",
     "SVGP",
     "SGPR",
+    "VIF",
+    "neighbours",
     "MultiGP",
     "DeepGP",
     "QSGP",

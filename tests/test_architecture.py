@@ -22,7 +22,7 @@ from support.source import (
 import fastsvgp as fs
 from fastsvgp import public_names
 
-FAMILIES = "collapsed", "latents", "layers", "sites", "qsgp"
+FAMILIES = "collapsed", "latents", "layers", "near", "sites", "qsgp"
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
 # from the ground up: a room imports only rooms of lower floors, so not those of its own floor
@@ -36,7 +36,7 @@ FLOORS = [
     {"check", "kernels"},
     {"covariances", "distributed", "likelihoods", "means", "posteriors"},
     {"bounds", "inducing"},
-    {"collapsed", "layers", "sites", "qsgp"},
+    {"collapsed", "layers", "near", "sites", "qsgp"},
     {"latents"},
     {"optim", "paths"},
     {"interop", "testing", "train"},
@@ -55,6 +55,7 @@ MAY_IMPORT["cli"] |= {"names", "recipes", "records", "runtime", "train"}
 LIGHT = {"numpy"}
 HEAVY_ALLOWED = {
     "kernels/cpu": LIGHT | {"scipy"},
+    "near": LIGHT | {"scipy"},
     # but none of its submodules: see test_building_a_model_compiles_nothing
     "likelihoods": LIGHT | {"scipy"},
     "cli": LIGHT | {"scipy", "tqdm", "matplotlib", "sklearn"},

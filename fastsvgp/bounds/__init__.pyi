@@ -27,3 +27,5 @@ from ..collapsed.tighter import (
     tighter_bound as tighter_bound,
     tighter_bound_and_grad as tighter_bound_and_grad,
 )
+from ..near.model import VIF as VIF
+from ..near.record import NearRows as NearRows, neighbours as neighbours

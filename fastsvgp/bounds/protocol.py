@@ -8,6 +8,7 @@ patches, sites. Bounds, predictions, natural steps and ranks call these methods 
 from typing import Any, NamedTuple, Protocol
 
 from .. import check
+from ..likelihoods.layout import laid_out, stack_latents
 from ..records import Marginals
 
 ALL = slice(None)
@@ -49,6 +50,13 @@ class LayerProtocol(Protocol):
         X (N, D) are the ``rows`` (a slice) of the B inputs of the call. M^2 N flops per function.
         """
         raise NotImplementedError
+
+    def data_term(self, likelihood, Y, f, rng=None, need=True, **weights) -> tuple:
+        """Return ``(ell, f_bar, likelihood_bar)`` of the marginals, as ``expected_log_prob``."""
+        ell, f_bar, likelihood_bar = likelihood.expected_log_prob(
+            Y, laid_out(likelihood, f), rng, need=need, **weights
+        )
+        return ell, stack_latents(likelihood, f_bar), likelihood_bar
 
     def pull(self, residuals, f_bar) -> Any:
         """Add the cotangents of the parameters; return those of X (N, D), or None if not needed.

@@ -10,7 +10,7 @@ functions takes them to be independent, so each has latents of its own (``model.
 from dataclasses import dataclass
 
 from .. import check, models
-from ..bounds import objectives, predict, predict_vjp  # noqa: F401, what they register is shared
+from ..bounds import objectives, predict, predict_vjp, predictor  # noqa: F401, what they register is shared
 from ..bounds.protocol import KINDS, ModelKind
 from ..bounds.svgp import SVGP
 from .latent_pass import LatentPass
@@ -82,6 +82,7 @@ models.share(
     "predict_cdf",
     "predict_quantiles",
     "predict_f_and_vjp",
+    "predictor",
     "sample_f",
 )
 models.share(MultiGP, SVGP, "predict_f", options=FunctionOptions)

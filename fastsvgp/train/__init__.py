@@ -19,7 +19,7 @@ from .arguments import Data, KindArguments, Request, count, rows, rows_of_both
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .kinds import deep, qsgp, sgpr  # noqa: F401, for their registration
+from .kinds import deep, near, qsgp, sgpr  # noqa: F401, for their registration
 from .kinds.svgp import minibatch_training as minibatch_training
 from .loop import LoopOptions
 

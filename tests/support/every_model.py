@@ -201,6 +201,9 @@ POSTERIORS = {
     "orthogonal": lambda rng: fs.posteriors.Orthogonal(*two_sets(rng)),
     "decoupled": lambda rng: fs.posteriors.Decoupled(*two_sets(rng, P)[:3]),
     "decoupled_weights": lambda rng: fs.posteriors.DecoupledWeights(*two_sets(rng, P)[:3]),
+    "predictive": lambda rng: fs.posteriors.PredictiveWeights(
+        rng.standard_normal(M), rng.standard_normal((M, M)), -np.ones(M)
+    ),
     "whitened_orthogonal": lambda rng: fs.posteriors.WhitenedOrthogonal(*two_sets(rng, P)),
 }
 LIKELIHOODS = {
