@@ -21,6 +21,7 @@ OFFERED = (
     "predict_y",
     "sample_f",
     "predictor",
+    "certificate",
     "sample_paths",
     "fit",
     "em",
