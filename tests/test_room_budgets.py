@@ -35,7 +35,7 @@ BUDGETS = {
     "runtime": 900,
     "sites": 632,
     "sklearn": 1300,
-    "train": 3405,
+    "train": 3494,
 }
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

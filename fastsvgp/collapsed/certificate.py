@@ -177,7 +177,7 @@ def certificate(
     >>> round(found.per_row, 3)
     0.004
     """
-    options = dict(within=_width(within), jitter=jitter, weights=weights)
+    options = dict(within=check_width(within), jitter=jitter, weights=weights)
     if group is not None:
         return call_on_ranks("certificate", _of_sgpr, model, X, Y, group, None, options)
     return _of_sgpr(model, X, Y, **options)
@@ -198,13 +198,14 @@ def _of_svgp(model, X, Y, *, within=None, jitter=None, weights=None, group=None)
         )
     if group is not None:
         raise ValueError(f"certificate: with {kind} it is for one process; leave `group` out")
-    return _by_duality(model, X, Y, _width(within), jitter, weights)
+    return _by_duality(model, X, Y, check_width(within), jitter, weights)
 
 
 models.register(SVGP, certificate=_of_svgp)
 
 
-def _width(within):
+def check_width(within):
+    """Check a width in nats a row; None stays None."""
     if within is None:
         return None
     within = check.scalar("within", within)

@@ -328,6 +328,17 @@ def test_tighter(gpu, rng):
     check_bound(gpu, fs.bounds.tighter_bound_and_grad, here, moved(gpu, *here))
 
 
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_certificate(gpu, rng, outputs):
+    model = small_model(rng, outputs)
+    X, Y = rng.standard_normal((B, D)), rng.poisson(2, (B, *outputs)).astype(float)
+    for likelihood in (fs.Gaussian(f8(0.3)), fs.Poisson()):
+        here = fs.replace(model, likelihood=likelihood), X, Y
+        expected, found = fs.certificate(*here), fs.certificate(*moved(gpu, *here))
+        np.testing.assert_allclose(found.upper, expected.upper, rtol=1e-9)
+        np.testing.assert_allclose(found.lower, expected.lower, rtol=1e-9)
+
+
 @pytest.mark.parametrize("kind", [fs.sites.SiteSVGP, fs.sites.VGP], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("outputs", [(), (2,)])
 def test_models_with_a_site_for_each_datum(gpu, rng, kind, outputs):
