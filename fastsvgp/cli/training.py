@@ -24,6 +24,7 @@ from .settings.defaults import BATCH_SIZE
 from .settings.names import NATURAL, PAIRED
 
 LEARNING_RATE = 0.01
+GROWING = 1000  # iterations for all numbers of inducing inputs with --within
 POSTERIORS = {
     "svgp": "whitened",
     "tsvgp": "absorbed_dual_sites",
@@ -49,6 +50,7 @@ class TrainedFit:
     reason: str
     checkpoint: str
     first_step: float = 0.0
+    certificate: fs.bounds.Certificate | None = None
 
     @property
     def interrupted(self):
@@ -94,7 +96,7 @@ def build(task, scale, settings):
             covariance = periodic.covariance(X, kind, settings, scale, rng)
         parts = fs.recipes.Settings(sizes, covariance, ard=settings.ard, latents=settings.latents)
         method = _method(settings, likelihood, posterior)
-        informed = not settings.resume
+        informed = not settings.resume or settings.within is not None
         initial, *_ = fs.recipes.begin(X, y, parts, method, group=settings.group, informed=informed)
         return initial
     covariance = images.covariance(X, kind, settings, rng)
@@ -175,7 +177,13 @@ def train(fitted, task, settings, folder):
     with ranks_apart():
         model, jitter = fs.recipes.finish(model, X, y, settings.jitter, group=settings.group)
     return TrainedFit(
-        model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step
+        model,
+        jitter,
+        np.asarray(info.values),
+        info.reason,
+        checkpoint,
+        progress.first_step,
+        info.certificate,
     )
 
 
@@ -216,7 +224,7 @@ def _options(settings, model, total):
         _method(settings, getattr(model, "likelihood", None), kind),
         course,
         model,
-        at_rows=settings.choice.at_data,
+        at_rows=settings.choice.at_data or settings.within is not None,
         inducing=[f"layers.{number}.inducing" for number in layers] or ["inducing"],
         fixed=(*fs.recipes.fixed_variances(model), *periodic.fixed_paths(model)),
         optimiser=optimiser,
@@ -228,6 +236,8 @@ def _options(settings, model, total):
     if settings.method == "odvgp":
         every = settings.orthogonal
         options["sampled"] = settings.sampled if settings.sampled < every else None
+    if settings.within is not None:
+        options["within"] = settings.within
     if settings.method == "qsgp":
         options |= qsgp.training(settings, model, total)
     return options
@@ -245,7 +255,8 @@ def _method(settings, likelihood, posterior):
 
 def _total_steps(settings, num_data):
     if settings.epochs is None:
-        return settings.steps or (routine.ITERATIONS if settings.choice.whole else routine.STEPS)
+        whole = routine.ITERATIONS if settings.within is None else GROWING
+        return settings.steps or (whole if settings.choice.whole else routine.STEPS)
     per_epoch = (
         num_data / min(settings.batch_size or BATCH_SIZE, num_data)
         if not settings.choice.whole
