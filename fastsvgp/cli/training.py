@@ -11,6 +11,7 @@ import numpy as np
 import fastsvgp as fs
 
 from ..recipes import remedies, routine
+from ..runtime.thresholds import MOST_ROWS
 from ..train.state import OtherTraining
 from .argument_types import MOST
 from .data import images, targets
@@ -176,14 +177,11 @@ def train(fitted, task, settings, folder):
         raise KeyboardInterrupt
     with ranks_apart():
         model, jitter = fs.recipes.finish(model, X, y, settings.jitter, group=settings.group)
+    found, alone = info.certificate, settings.group is None and not info.interrupted
+    if found is None and settings.method == "sgpr" and alone and len(X) <= MOST_ROWS:
+        found = fs.certificate(model, X, y, jitter=jitter)
     return TrainedFit(
-        model,
-        jitter,
-        np.asarray(info.values),
-        info.reason,
-        checkpoint,
-        progress.first_step,
-        info.certificate,
+        model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step, found
     )
 
 
