@@ -23,8 +23,8 @@ TABLES = {"airfoil": fs.Matern32, "energy": fs.Matern32, "kin40k": fs.RBF}
 MOST_ROWS, TRAINED_AT, NUMBERS = 3000, 800, (50, 100, 200, 400, 800)
 OUT = Path(__file__).resolve().parent / "results" / "certificate.md"
 ABOUT = (
-    "Nats a row from the exact evidence: below it the collapsed and the tighter bound, above it the",
-    "product bound and that of Titsias; `per_row` is the width of `fs.certificate`. The same",
+    "Nats a row from the exact evidence: below it the collapsed and the tighter bound, above it",
+    "the product bound and that of Titsias; `per_row` is the width of `fs.certificate`. The same",
     "parameters in all rows, greedy inducing inputs. Seconds of one thread of the process.",
 )
 HEAD = (

@@ -323,7 +323,7 @@ def test_pairs_of_ways(bench, monkeypatch, tmp_path):
 
 
 def test_a_certificate_on_a_table(bench, monkeypatch, rng):
-    """A row for each number of inducing inputs; all distances from the exact evidence are positive."""
+    """A row for each number of inducing inputs; distances from the exact evidence are positive."""
     certificate = bench("certificate")
     monkeypatch.setattr(certificate, "NUMBERS", (4, 8, 99))
     monkeypatch.setattr(certificate, "TRAINED_AT", 8)
