@@ -31,6 +31,7 @@ OFFERED = (
     "elbo_and_grad",
     "kl_term_and_grad",
     "predict_f_and_vjp",
+    "moment_interval",
     "collapsed_bound",
     "collapsed_bound_and_grad",
     "optimal_svgp",

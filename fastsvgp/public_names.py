@@ -19,6 +19,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "bounds.predict_vjp": ("predict_f_and_vjp",),
         "bounds.svgp": ("SVGP",),
         "collapsed.certificate": ("Certificate",),
+        "collapsed.moment_interval": ("moment_interval",),
         "collapsed.orthogonal": ("OrthogonalSGPR",),
         "collapsed.sgpr": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
         "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),

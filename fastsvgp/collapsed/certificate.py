@@ -185,23 +185,28 @@ def certificate(
 
 def _of_svgp(model, X, Y, *, within=None, jitter=None, weights=None, group=None):
     """Serve ``certificate`` for an SVGP, by its SGPR or by duality."""
-    likelihood = model.likelihood
-    if type(likelihood) is Gaussian:
-        sgpr = SGPR(model.covariance, stack_sets(model.inducing), likelihood.variance, model.mean)
+    if not isinstance(model.likelihood, LOG_LINK):
         options = dict(within=within, jitter=jitter, weights=weights, group=group)
-        return certificate(sgpr, X, Y, **options)
-    kind = type(likelihood).__name__
-    if not isinstance(likelihood, LOG_LINK):
-        raise TypeError(
-            f"certificate: none is known for {kind}; one is for Gaussian noise, Poisson,"
-            " Exponential and Gamma"
-        )
+        return certificate(sgpr_of("certificate", model), X, Y, **options)
+    kind = type(model.likelihood).__name__
     if group is not None:
         raise ValueError(f"certificate: with {kind} it is for one process; leave `group` out")
     return _by_duality(model, X, Y, check_width(within), jitter, weights)
 
 
 models.register(SVGP, certificate=_of_svgp)
+
+
+def sgpr_of(name, model):
+    """Return the SGPR of the parameters of an SVGP with Gaussian noise; refuse others."""
+    likelihood = model.likelihood
+    if type(likelihood) is not Gaussian:
+        others = ", Poisson, Exponential and Gamma" if name == "certificate" else ""
+        raise TypeError(
+            f"{name}: none is known for {type(likelihood).__name__}; one is for Gaussian"
+            f" noise{others}"
+        )
+    return SGPR(model.covariance, stack_sets(model.inducing), likelihood.variance, model.mean)
 
 
 def check_width(within):
@@ -214,14 +219,14 @@ def check_width(within):
     return within
 
 
-def _in_float64(X):
+def in_float64(X):
     """Return X in float64, and with it, by promotion, the model and all that follows."""
     return check.inputs("X", X).astype(np.float64, copy=False)
 
 
 def _of_sgpr(sgpr, X, Y, scale=ALL_ROWS, *, within, jitter, weights):
     sgpr, X, Y, jitter, weights = check_weighted_sgpr(
-        weights, check_sgpr, sgpr, _in_float64(X), Y, jitter
+        weights, check_sgpr, sgpr, in_float64(X), Y, jitter
     )
     s = forward(sgpr, X, Y, jitter, weights, scale, keep=False)
     lower, trace = check.result(s.value, sgpr), max(float(s.t), 0.0)
@@ -291,7 +296,7 @@ def _products(covariance, X, V, scale):
 def _by_duality(model, X, Y, within, jitter, weights):
     kind = kind_of(model)
     call = Call.from_arguments(
-        kind, model, _in_float64(X), Y, ALL_ROWS, weights=weights, jitter=jitter, rng=None
+        kind, model, in_float64(X), Y, ALL_ROWS, weights=weights, jitter=jitter, rng=None
     )
     model, X, layer = call.model, call.batch.X, call.begin(kind)
     covariance, Z = model.covariance, stack_sets(model.inducing)

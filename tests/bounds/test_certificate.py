@@ -200,6 +200,61 @@ def test_an_svgp_counts_as_its_sgpr(rng):
     assert fs.elbo(two, X, y) <= found.lower
 
 
+# --- predictions ----------------------------------------------------------------------------------
+
+
+def assert_moments_inside(model, X, Y, Xs, weights=None, **options):
+    """Compare with the exact process on dense matrices; return the widest relative interval."""
+    w = np.ones(len(X)) if weights is None else weights
+    more = {} if weights is None else {"weights": weights}
+    lower, upper = fs.bounds.moment_interval(model, X, Y, Xs, **more, **options)
+    K, k = (covariances.matrix(model.covariance, X, other) for other in (X, Xs))
+    by_k = solve(K + np.diag(float(model.noise_variance) / w), k)
+    residuals = Y.T - definitions.prior_mean(model.mean, X)
+    mean = (residuals @ by_k + definitions.prior_mean(model.mean, Xs)).T.reshape(lower.mean.shape)
+    prior = covariances.matrix(model.covariance, Xs, Xs).diagonal()
+    var, slack = prior - (k * by_k).sum(axis=0), 1e-8
+    assert (lower.mean <= mean + slack).all() and (mean <= upper.mean + slack).all()
+    assert (lower.var <= var + slack).all() and (var <= upper.var + slack).all()
+    assert (lower.var >= 0).all() and (upper.var <= prior).all()
+    return np.max(upper.mean - lower.mean), np.max(upper.var - lower.var)
+
+
+def test_moments_of_the_exact_process_are_inside_their_intervals(rng):
+    for trial in range(60):
+        N, D, M = int(rng.integers(5, 60)), int(rng.integers(1, 4)), int(rng.integers(1, 40))
+        X = rng.standard_normal((N, D))
+        k = FAMILIES[trial % 4](float(rng.gamma(2, 1)) + 0.01, rng.gamma(3, 0.4, D) + 0.1)
+        Z = X[:M] if trial % 7 == 0 else rng.standard_normal((M, D))
+        model = fs.SGPR(k, Z, float(10 ** rng.uniform(-2, 0.5)))
+        w = rng.uniform(0.1, 3, N) if trial % 3 == 0 else None
+        y = rng.standard_normal(N) * rng.gamma(2, 1)
+        assert_moments_inside(model, X, y, rng.standard_normal((6, D)), w)
+
+
+def test_intervals_of_outputs_with_a_mean_and_of_an_svgp(rng):
+    model, X, Y = problem(rng, P=3, mean=fs.means.LinearMean(np.array([0.4, -1.0]), 0.3))
+    Xs = rng.standard_normal((9, 2))
+    assert_moments_inside(model, X, Y, Xs)
+    of_sgpr = fs.bounds.moment_interval(model, X, Y, Xs)
+    of_svgp = fs.bounds.moment_interval(fs.optimal_svgp(model, X, Y), X, Y, Xs)
+    for one, other in zip(of_sgpr, of_svgp, strict=True):
+        np.testing.assert_array_equal(one.mean, other.mean)
+    off, spread = assert_moments_inside(fs.replace(model, inducing=X), X, Y, Xs, jitter=1e-9)
+    assert off < 1e-3 and spread < 1e-3
+
+
+def test_bad_input_of_intervals(rng):
+    model, X, y = problem(rng)
+    with pytest.raises(ValueError, match="`Xs`"):
+        fs.bounds.moment_interval(model, X, y, X[:, :1])
+    with pytest.raises(ValueError, match="`Xs`"):
+        fs.bounds.moment_interval(model, X, y, np.full((2, 2), np.nan))
+    counts = fs.replace(fs.optimal_svgp(model, X, y), likelihood=fs.Poisson())
+    with pytest.raises(TypeError, match="moment_interval: none is known for Poisson; one is for"):
+        fs.bounds.moment_interval(counts, X, np.round(y**2), X)
+
+
 # --- Poisson, Exponential and Gamma by duality ----------------------------------------------------
 
 LOG_LINK = {
