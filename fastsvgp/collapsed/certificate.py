@@ -28,6 +28,8 @@ The quotient does not depend on the length of v, so v = W e. In the names of ``f
     v'C v    = v'K v + s2 e'W e                                 product bound
     v'A_s v  = s y'v                                            so Titsias' quotient is y'v / s.
 
+y'v is summed from v itself: the product bound holds for any v, so rounding in v does not harm it.
+
 Both bounds from above exceed the one from below by t / (2 s2) or more, because C >= A_s2. This is
 known first. If it is wider than what is asked for, no product is made.
 
@@ -263,15 +265,15 @@ def _vectors(s, sgpr, X, ridge, weights, scale):
     )
     w = kernels.solve_triangular(s.L, m, transpose=True)
     V = kernels.empty(s.y.shape, s.y)
-    squares = 0.0
+    squares = Vy = 0.0
     for rows in _chunks(X, s.L):
         e = s.y[:, rows] - kernels.matmul(
             w, sgpr.covariance.Kuf(sgpr.inducing, X[rows]), transpose_a=True
         )
         V[:, rows] = weighted(e, None if weights is None else weights[rows])
         squares = squares + (e * V[:, rows]).sum(axis=1)
-    (squares,) = scale.all_reduce(squares)
-    return V, squares, squares + (1 / float(s.beta) + ridge) * np.square(m).sum(axis=0)
+        Vy = Vy + (s.y[:, rows] * V[:, rows]).sum(axis=1)
+    return V, *scale.all_reduce(squares, Vy)
 
 
 def _chunks(X, L):
