@@ -34,6 +34,7 @@ from .bounds.predict import (
 from .bounds.predictor import predictor as predictor
 from .bounds.svgp import SVGP as SVGP
 from .cli.fitted import load_fitted as load_fitted
+from .collapsed.certificate import certificate as certificate
 from .collapsed.sgpr import (
     SGPR as SGPR,
     collapsed_bound as collapsed_bound,

@@ -12,14 +12,14 @@ from support.source import FILES, name_of
 
 BUDGETS = {
     "bounds": 1710,
-    "check": 850,
-    "cli": 6335,
-    "collapsed": 630,
+    "check": 853,
+    "cli": 6370,
+    "collapsed": 840,
     "conditioning": 446,
-    "covariances": 2150,
+    "covariances": 2270,
     "distributed": 1000,
     "exporting": 1041,
-    "fastsvgp/*.py": 1008,
+    "fastsvgp/*.py": 1014,
     "files": 200,
     "inducing": 500,
     "interop": 500,
@@ -37,7 +37,7 @@ BUDGETS = {
     "runtime": 900,
     "sites": 632,
     "sklearn": 1380,
-    "train": 3405,
+    "train": 3495,
 }
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

@@ -103,6 +103,7 @@ OURS = {
     "Trend": "optim.schedules",
     "VGP": "sites.vgp",
     "VIF": "near.model",
+    "Weighted": "covariances.weighted",
     "Whitened": "posteriors.gaussian_factor",
     "WhitenedOrthogonal": "posteriors.orthogonal",
     "WhitenedState": "posteriors.dual_sites",
