@@ -68,11 +68,13 @@ def following(model, X, y):
     vector, unravel = fs.ravel(start, fixed="inducing")
 
     def loss(vector):
-        value, grad = fs.streaming_bound_and_grad(model, unravel(vector), X, y, wrt=unravel.paths)
+        value, grad = fs.bounds.streaming_bound_and_grad(
+            model, unravel(vector), X, y, wrt=unravel.paths
+        )
         return -value, -unravel.pullback(vector, grad)
 
     found = minimize(loss, vector, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
-    return fs.streaming_svgp(model, unravel(found.x), X, y)
+    return fs.bounds.streaming_svgp(model, unravel(found.x), X, y)
 
 
 WAYS = {

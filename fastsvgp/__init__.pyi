@@ -22,7 +22,7 @@ from . import (
     sites as sites,
     testing as testing,
 )
-from .bounds.model_mixture import Mixture as Mixture
+from .bounds.mixture import Mixture as Mixture
 from .bounds.objectives import elbo as elbo, elbo_and_grad as elbo_and_grad
 from .bounds.predict import (
     predict_cdf as predict_cdf,
@@ -35,6 +35,7 @@ from .bounds.predict import (
 from .bounds.predictor import predictor as predictor
 from .bounds.svgp import SVGP as SVGP
 from .cli.fitted import load_fitted as load_fitted
+from .collapsed.certificate import certificate as certificate
 from .collapsed.sgpr import (
     SGPR as SGPR,
     collapsed_bound as collapsed_bound,
@@ -42,10 +43,6 @@ from .collapsed.sgpr import (
     optimal_svgp as optimal_svgp,
 )
 from .conditioning.condition import condition as condition
-from .conditioning.streaming import (
-    streaming_bound_and_grad as streaming_bound_and_grad,
-    streaming_svgp as streaming_svgp,
-)
 from .covariances.linear import Linear as Linear
 from .covariances.periodic import Periodic as Periodic
 from .covariances.stationary import (

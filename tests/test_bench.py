@@ -338,6 +338,18 @@ def test_pairs_of_ways(bench, monkeypatch, tmp_path):
     assert settings == [getattr(module, name) for module, name, _ in pairs.SWITCHES.values()]
 
 
+def test_a_certificate_on_a_table(bench, monkeypatch, rng):
+    """A row for each number of inducing inputs; distances from the exact evidence are positive."""
+    certificate = bench("certificate")
+    monkeypatch.setattr(certificate, "NUMBERS", (4, 8, 99))
+    monkeypatch.setattr(certificate, "TRAINED_AT", 8)
+    X = rng.uniform(-2, 2, (40, 1))
+    lines = certificate.table("airfoil", X, np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(40))
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith(("| 4", "| 8"))]
+    assert [row[0] for row in rows] == ["4", "8"] and lines[0].startswith("## airfoil: 40 rows")
+    assert all(float(cell) >= 0 for row in rows for cell in row)
+
+
 def test_a_step_in_company(bench, monkeypatch, capsys):
     loaded = bench("bench_loaded")
     monkeypatch.setattr(loaded, "OTHERS", 10)

@@ -213,6 +213,7 @@ def cases():
             fs.collapsed_bound_and_grad, dict(sgpr=orthogonal, X=X, Y=Y, jitter=1e-6)),
         "tighter_bound_and_grad": (fs.bounds.tighter_bound_and_grad,
                                    dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, max_rows=10, wrt=None)),
+        "certificate": (fs.certificate, dict(model=sgpr, X=X, Y=Y, jitter=1e-6, within=0.1)),
         "convert": (fs.posteriors.convert, dict(model=model,
             kind=fs.posteriors.AbsorbedDualSites, jitter=None)),
         "em": (

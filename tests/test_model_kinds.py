@@ -9,7 +9,8 @@ import fastsvgp as fs
 
 # kinds that offer the functions of an SVGP, as far as they are already imported
 KINDS = (
-    "(DeepGP(,| or) )?(MultiGP(,| or) )?(QSGP, )?SVGP((,| or) VIF)?(, sites.SiteSVGP or sites.VGP)?"
+    "(DeepGP(,| or) )?(Mixture(,| or) )?(MultiGP(,| or) )?(QSGP, )?SVGP((,| or) VIF)?"
+    "(, sites.SiteSVGP or sites.VGP)?"
 )
 
 

@@ -217,7 +217,7 @@ OWNERS = {
         fs.VIF: STEPS,
         fs.DeepGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "num_samples"],
         fs.QSGP: ["basis_size", "control", "closed_form_every"],
-        fs.SGPR: [],
+        fs.SGPR: ["within"],
         fs.bounds.OrthogonalSGPR: [],
     },
 }

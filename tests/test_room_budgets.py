@@ -12,14 +12,14 @@ from support.source import FILES, name_of
 
 BUDGETS = {
     "bounds": 1825,
-    "check": 850,
-    "cli": 6335,
-    "collapsed": 630,
+    "check": 853,
+    "cli": 6370,
+    "collapsed": 840,
     "conditioning": 446,
-    "covariances": 2150,
+    "covariances": 2270,
     "distributed": 1000,
     "exporting": 1041,
-    "fastsvgp/*.py": 1010,
+    "fastsvgp/*.py": 1017,
     "files": 200,
     "inducing": 500,
     "interop": 500,
@@ -33,11 +33,11 @@ BUDGETS = {
     "posteriors": 2100,
     "qsgp": 2150,
     "recipes": 3965,
-    "records": 965,
+    "records": 966,
     "runtime": 900,
     "sites": 632,
     "sklearn": 1390,
-    "train": 3405,
+    "train": 3495,
 }
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

@@ -24,6 +24,7 @@ stationary covariances, forward | svgp | kernels/cpu/pairwise/direct.py | covari
 stationary covariances, reverse | index | kernels/cpu/pairwise/direct.py | covariances | kernels/test_pairwise.py::test_reverse_rule
 every covariance, value | index | covariances/base.py | covariances | covariances/test_covariances.py::test_matrix_and_diag
 every covariance, gradients | index | covariances/base.py | covariances | covariances/test_covariances.py::test_blocks_reversed
+weighted sums of points | index | covariances/weighted.py | weighted | covariances/test_weighted.py::test_blocks
 patches | layers | covariances/base.py | patches | covariances/test_convolutional.py::test_each_block_reversed
 q(f), its covariance and KL, every posterior | svgp | posteriors/whitening/base.py | gp | posteriors/test_posteriors.py::test_marginals_joint_and_kl_by_definition
 reverse rule of every posterior | svgp | posteriors/whitening/base.py | gp | posteriors/test_posteriors.py::test_reverse_rule_of_every_field_and_block
@@ -31,6 +32,7 @@ the bound (SVGP) | svgp | bounds/svgp.py | gp | test_equivalences.py::test_elbo_
 natural step | natural | optim/natural/step.py | gp | test_equivalences.py::test_one_natural_step_of_size_one_is_the_optimum
 collapsed bound (SGPR) | collapsed | collapsed/sgpr.py | gp | bounds/test_collapsed.py::test_value_gradient_and_optimum
 the tighter collapsed bound | collapsed | collapsed/tighter.py | orthogonal | bounds/test_tighter.py::test_value_and_gradient_by_definition
+bounds of the exact evidence from above | certificate | collapsed/certificate.py | certificate | bounds/test_certificate.py::test_both_bounds_follow_their_definition
 SOLVE-GP, marginals and KL | orthogonal | posteriors/orthogonal.py | orthogonal | posteriors/test_orthogonal.py::test_marginals_joint_and_kl_by_definition
 SOLVE-GP, reverse rule | orthogonal | posteriors/orthogonal.py | orthogonal | posteriors/test_orthogonal.py::test_reverse_rule_of_every_field
 t-SVGP, value and gradient | dual | sites/site_svgp.py | dual_sites | bounds/test_site_svgp.py::test_the_bound_and_its_gradient_by_definition

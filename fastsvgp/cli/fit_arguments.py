@@ -14,8 +14,8 @@ from ..runtime.thresholds import (
 from .argument_types import (
     MOST,
     LineBreaks,
+    add_output,
     add_text_layout,
-    add_traceback,
     columns,
     count,
     count_or,
@@ -56,7 +56,7 @@ def add_fit(commands):
     _add_steps(training)
     _add_sampling(training)
     _add_numbers(training)
-    _add_output(fit.add_argument_group("output"))
+    add_output(fit.add_argument_group("output"))
 
 
 def _add_data(fit):
@@ -323,6 +323,15 @@ def _add_steps(training):
         action="store_true",
         help="train one model on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi",
     )
+    training.add_argument(
+        "--within",
+        metavar="W",
+        type=positive,
+        help=(
+            "sgpr: double the inducing inputs, rows held fixed, until the evidence is within W nats"
+            f" a row of the exact process's, 0.01 for example (from --inducing, default {INDUCING})"
+        ),
+    )
     length = training.add_mutually_exclusive_group()
     length.add_argument(
         "--steps",
@@ -433,16 +442,3 @@ def _add_numbers(training):
         default=0,
         help="seed of the split, the inducing inputs and the minibatches (default 0)",
     )
-
-
-def _add_output(output):
-    output.add_argument(
-        "--out", metavar="DIR", help="folder for the results (default: name of FILE plus -fit)"
-    )
-    output.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue from the checkpoint that an interrupted run left in --out",
-    )
-    output.add_argument("--quiet", action="store_true", help="print errors only, no report")
-    add_traceback(output)

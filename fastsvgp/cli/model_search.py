@@ -32,7 +32,7 @@ METHOD_OPTIONS = (
     "neighbours", "layers", "width",
     "patch_shape", "image_shape", "stride", "features", "dense_columns", "basis_batch",
     "control_points", "learn_hyperparameters", "steps", "epochs", "batch_size", "learning_rate",
-    "natural_step", "e_steps", "m_steps", "jitter",
+    "natural_step", "e_steps", "m_steps", "jitter", "within",
 )  # fmt: skip
 
 

@@ -123,7 +123,7 @@ def streaming_bound_and_grad(
     Examples
     --------
     >>> old = fs.optimal_svgp(sgpr, X[:30], Y[:30])
-    >>> value, grad = fs.streaming_bound_and_grad(old, sgpr, X[30:], Y[30:])
+    >>> value, grad = fs.bounds.streaming_bound_and_grad(old, sgpr, X[30:], Y[30:])
     >>> whole = fs.collapsed_bound(sgpr, X, Y) - fs.collapsed_bound(sgpr, X[:30], Y[:30])
     >>> round(value - whole, 6) + 0.0, grad.inducing.shape
     (0.0, (6, 1))
@@ -168,7 +168,7 @@ def streaming_svgp(
     Examples
     --------
     >>> old = fs.optimal_svgp(sgpr, X[:30], Y[:30])
-    >>> now = fs.streaming_svgp(old, fs.replace(sgpr, noise_variance=0.2), X[30:], Y[30:])
+    >>> now = fs.bounds.streaming_svgp(old, fs.replace(sgpr, noise_variance=0.2), X[30:], Y[30:])
     >>> float(now.likelihood.variance), type(now.posterior).__name__
     (0.2, 'Whitened')
     """

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..bounds.model_mixture import Mixture
+from ..bounds.mixture import Mixture
 from ..bounds.predict import predict_f
 from ..covariances import Covariance, Linear, OnFeatures
 from ..covariances.base import ALL, need_of, needs_fields

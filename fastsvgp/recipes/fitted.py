@@ -6,7 +6,7 @@ Estimators and the command line share it. A file is untrusted: all of it is chec
 import numpy as np
 
 from .. import check
-from ..bounds.model_mixture import Mixture
+from ..bounds.mixture import Mixture
 from ..latents import model as latents
 from ..layers.layer import DeepGP, check_deep
 from ..qsgp import model as qsgp

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .. import check, recipes
-from ..bounds.model_mixture import Mixture
+from ..bounds.mixture import Mixture
 from ..bounds.predict import sample_f
 from ..bounds.predictor import predictor
 from ..bounds.svgp import SVGP

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import check, recipes
-from ..bounds.model_mixture import Mixture
+from ..bounds.mixture import Mixture
 from ..bounds.objectives import elbo
 from ..check import DEFAULT_JITTER
 from ..errors import warn

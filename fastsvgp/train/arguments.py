@@ -31,6 +31,7 @@ class KindArguments(RandomCounts, total=False):
     num_samples: int | None
     graph: Literal["auto"] | bool
     collapsed: bool
+    within: float | None
     basis_size: int | None
     control: int | Record | None
     closed_form_every: int | None

@@ -42,8 +42,8 @@ def test_bounds_of_batches_add_up_to_the_collapsed_bound(rng, kind, P):
         for rows in order:
             more = X[rows], Y[rows]
             options = {} if P else {"weights": w[rows]}
-            value, _ = fs.streaming_bound_and_grad(model, sgpr, *more, wrt=(), **options)
-            model, total = fs.streaming_svgp(model, sgpr, *more, **options), total + value
+            value, _ = fs.bounds.streaming_bound_and_grad(model, sgpr, *more, wrt=(), **options)
+            model, total = fs.bounds.streaming_svgp(model, sgpr, *more, **options), total + value
         assert type(model.posterior) is kind
         np.testing.assert_allclose(total, whole, rtol=FEW_DIGITS.get(kind, 1e-10))
         best = fs.optimal_svgp(sgpr, X, Y, weights=w)
@@ -55,16 +55,16 @@ def test_added_inducing_inputs_lose_nothing(rng):
     sgpr, X, Y = problem(rng)
     more = fs.replace(sgpr, inducing=np.concatenate([X[70:75], sgpr.inducing]))
     start = untrained(sgpr)
-    first, _ = fs.streaming_bound_and_grad(start, more, X[:50], Y[:50])
-    model = fs.streaming_svgp(start, more, X[:50], Y[:50])
-    second, _ = fs.streaming_bound_and_grad(model, more, X[50:], Y[50:])
+    first, _ = fs.bounds.streaming_bound_and_grad(start, more, X[:50], Y[:50])
+    model = fs.bounds.streaming_svgp(start, more, X[:50], Y[:50])
+    second, _ = fs.bounds.streaming_bound_and_grad(model, more, X[50:], Y[50:])
     np.testing.assert_allclose(first + second, fs.collapsed_bound(more, X, Y), rtol=1e-9)
 
 
 def test_the_gradient_at_the_old_model_is_that_of_the_new_rows_and_the_prior(rng):
     """The first batch: q(u) is the prior, which says nothing, so the bound is the collapsed one."""
     sgpr, X, Y = problem(rng)
-    ours = fs.streaming_bound_and_grad(untrained(sgpr), sgpr, X, Y)
+    ours = fs.bounds.streaming_bound_and_grad(untrained(sgpr), sgpr, X, Y)
     truth = fs.collapsed_bound_and_grad(sgpr, X, Y)
     np.testing.assert_allclose(ours[0], truth[0], rtol=1e-12)
     for (path, _, one), (_, _, other) in zip(
@@ -93,8 +93,8 @@ def test_the_bound_by_its_definition(rng, weighted):
     old, sgpr, X, Y = before(rng, fs.Marginal)
     new, more = moved(rng, sgpr), (X[60:], Y[60:])
     options = {"weights": rng.uniform(0, 2, 30)} if weighted else {}
-    value, _ = fs.streaming_bound_and_grad(old, new, *more, jitter=JITTER, **options)
-    model = fs.streaming_svgp(old, new, *more, jitter=JITTER, **options)
+    value, _ = fs.bounds.streaming_bound_and_grad(old, new, *more, jitter=JITTER, **options)
+    model = fs.bounds.streaming_svgp(old, new, *more, jitter=JITTER, **options)
 
     def by_definition(model):
         data = fs.elbo(model, *more, jitter=JITTER, **options)
@@ -117,11 +117,11 @@ def test_gradient(rng, kind, P):
     options = dict(jitter=JITTER, weights=None if P else rng.uniform(0, 2, 30))
 
     def bound(new):
-        return fs.streaming_bound_and_grad(old, new, X[60:], Y[60:], **options, wrt=())[0]
+        return fs.bounds.streaming_bound_and_grad(old, new, X[60:], Y[60:], **options, wrt=())[0]
 
-    _, grad = fs.streaming_bound_and_grad(old, new, X[60:], Y[60:], **options)
+    _, grad = fs.bounds.streaming_bound_and_grad(old, new, X[60:], Y[60:], **options)
     assert_gradient(bound, new, grad, rng=rng)
-    _, some = fs.streaming_bound_and_grad(
+    _, some = fs.bounds.streaming_bound_and_grad(
         old, new, X[60:], Y[60:], **options, wrt=("covariance.parts.0", "noise_variance")
     )
     assert some.inducing is some.mean is some.covariance.parts[1].variance is None
@@ -137,9 +137,9 @@ def test_gradient_where_inducing_inputs_stay(rng):
     wrt = "covariance", "noise_variance", "mean"
 
     def bound(new):
-        return fs.streaming_bound_and_grad(old, new, *given, jitter=JITTER, wrt=())[0]
+        return fs.bounds.streaming_bound_and_grad(old, new, *given, jitter=JITTER, wrt=())[0]
 
-    _, grad = fs.streaming_bound_and_grad(old, new, *given, jitter=JITTER, wrt=wrt)
+    _, grad = fs.bounds.streaming_bound_and_grad(old, new, *given, jitter=JITTER, wrt=wrt)
     assert_gradient(bound, new, grad, wrt=wrt, rng=rng)
     assert grad.inducing is None
 
@@ -149,7 +149,7 @@ def test_at_the_old_parameters_it_is_condition(rng, kind):
     old, sgpr, X, Y = before(rng, kind)
     Z = np.concatenate([sgpr.inducing, [[2.6, 0], [-2.6, 0.3]]])
     new = fs.replace(sgpr, inducing=Z)
-    ours = fs.streaming_svgp(old, new, X[60:], Y[60:], jitter=JITTER)
+    ours = fs.bounds.streaming_svgp(old, new, X[60:], Y[60:], jitter=JITTER)
     truth = fs.condition(old, X[60:], Y[60:], inducing=Z, jitter=JITTER)
     for one, other in zip(
         vars(ours.posterior).values(), vars(truth.posterior).values(), strict=True
@@ -162,9 +162,12 @@ def test_one_row_and_one_inducing_input(rng):
     X, Y = rng.standard_normal((2, 1)), rng.standard_normal(2)
     old = fs.optimal_svgp(sgpr, X[:1], Y[:1])
     new = fs.SGPR(fs.RBF(1.3, 0.8), np.array([[0.3]]), 0.2)
-    _, grad = fs.streaming_bound_and_grad(old, new, X[1:], Y[1:])
+    _, grad = fs.bounds.streaming_bound_and_grad(old, new, X[1:], Y[1:])
     assert_gradient(
-        lambda new: fs.streaming_bound_and_grad(old, new, X[1:], Y[1:])[0], new, grad, rng=rng
+        lambda new: fs.bounds.streaming_bound_and_grad(old, new, X[1:], Y[1:])[0],
+        new,
+        grad,
+        rng=rng,
     )
 
 
@@ -172,8 +175,8 @@ def test_float32(rng):
     old, sgpr, X, Y = before(rng)
     new, options = moved(rng, sgpr), {"jitter": JITTER}
     X32, Y32 = X[60:].astype(np.float32), Y[60:].astype(np.float32)
-    value, grad = fs.streaming_bound_and_grad(single(old), single(new), X32, Y32, **options)
-    truth, exact = fs.streaming_bound_and_grad(old, new, X[60:], Y[60:], **options)
+    value, grad = fs.bounds.streaming_bound_and_grad(single(old), single(new), X32, Y32, **options)
+    truth, exact = fs.bounds.streaming_bound_and_grad(old, new, X[60:], Y[60:], **options)
     np.testing.assert_allclose(value, truth, rtol=1e-4)
     largest = max(float(np.abs(leaf).max()) for _, _, leaf in fs.records.leaves(exact))
     for (path, _, one), (_, _, other) in zip(
@@ -182,8 +185,8 @@ def test_float32(rng):
         assert np.asarray(one).dtype == np.float32
         atol = 2e-3 * np.abs(other).max() + 1e-6 * largest
         np.testing.assert_allclose(one, other, rtol=0, atol=atol, err_msg=path)
-    model = fs.streaming_svgp(single(old), single(new), X32, Y32, **options)
-    assert_same(model, fs.streaming_svgp(old, new, X[60:], Y[60:], **options), X32, 5e-3)
+    model = fs.bounds.streaming_svgp(single(old), single(new), X32, Y32, **options)
+    assert_same(model, fs.bounds.streaming_svgp(old, new, X[60:], Y[60:], **options), X32, 5e-3)
 
 
 def test_bad_input(rng):
@@ -208,4 +211,4 @@ def test_bad_input(rng):
             with pytest.raises(kind, match=message):
                 getattr(fs, name)(*arguments)
     with pytest.raises(ValueError, match="`wrt` names 'noise'"):
-        fs.streaming_bound_and_grad(old, sgpr, X, Y, wrt="noise")
+        fs.bounds.streaming_bound_and_grad(old, sgpr, X, Y, wrt="noise")

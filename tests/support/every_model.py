@@ -160,6 +160,9 @@ COVARIANCES = {
         image_shape=(3, 2),
         patch_shape=(1, 1),
     ),
+    "weighted": lambda rng: fs.covariances.Weighted(
+        fs.Matern52(0.8, 0.5) + fs.Linear(0.2), points=2
+    ),
     "on features": lambda rng: fs.covariances.OnFeatures(
         fs.RBF(0.8, 0.5), fs.covariances.Network.random((D, 4, 2), rng=rng)
     ),

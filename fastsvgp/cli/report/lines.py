@@ -96,6 +96,11 @@ def training(say, trained, seconds, outcome):
         f"  trained    {steps(trained)} in {duration(seconds, trained.first_step)}, ELBO"
         f" {trained.elbo:.5g}"
     )
+    if (found := trained.certificate) is not None:
+        say(
+            f"  exact      the evidence is within {found.per_row:.2g} nats a row of the exact"
+            f" process, with {len(trained.model.inducing)} inducing inputs"
+        )
     if outcome.ended == "short" and not trained.interrupted:
         say(f"  note       {describe_end(len(trained.values), outcome, metrics.WORDS)}")
 

@@ -92,13 +92,14 @@ def _choice(args, task, X, layers, group):
     closed = task.likelihood == "gaussian" and without is None
     if closed and targets.weights_of(task.y[~task.test]) is not None:
         minibatch = minibatch or "a missing target"
+    within = args.within is not None
     distinct = len(np.unique(X, axis=0)) if len(X) <= MOST_ROWS else len(X)
     return choose(
         task.likelihood,
         len(X),
         distinct,
-        method=args.method,
-        inducing=args.inducing,
+        method=args.method or ("sgpr" if within else None),
+        inducing=INDUCING if within and args.inducing is None else args.inducing,
         minibatch=minibatch,
         without=without,
         alone=group is None,
@@ -176,6 +177,7 @@ def validate(settings, task):
     _check_functions(settings, task)
     _check_near_rows(settings, task)
     mover = MOVERS.get(method, "Adam trains the posterior too")
+    refuse_beside(method, ("sgpr",), within=settings.within)
     refuse_beside(method, NATURAL, e_steps=settings.e_steps, m_steps=settings.m_steps)
     unused = [name for name in ("batch_size", "learning_rate") if getattr(settings, name)]
     _refuse(
@@ -197,6 +199,10 @@ def validate(settings, task):
         (
             settings.group is not None and method == "qsgp",
             "--mpi: one process trains --method qsgp; leave --mpi out",
+        ),
+        (
+            settings.group is not None and settings.within is not None,
+            "--mpi: one process trains with --within; leave one of them out",
         ),
         (
             unused and method == "sgpr",

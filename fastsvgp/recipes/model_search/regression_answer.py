@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...bounds.model_mixture import Mixture
+from ...bounds.mixture import Mixture
 from ...bounds.svgp import SVGP
 from ...covariances import OnFeatures
 from ...errors import NotPositiveDefinite

@@ -21,26 +21,34 @@ from ..loop import StopTraining
 from ..ranks import recording
 from ..state import TrainingState, settle, started
 from ..steps import MoreJitter, Snapshot, Steps
+from .growing import ITERATIONS, GrowingSets, SGPROptions
 
 log = logging.getLogger("fastsvgp")
-ITERATIONS = 1000
 # commands of rank 0 to the others: end, evaluate a trial point, accept a point
 END, TRIAL, ACCEPTED = 0, 1, 2
 
 
 @models.with_options(models.NoOptions)
-def sgpr_training(request):
-    """Make the ``Recorder`` of a training of an SGPR."""
+def collapsed_training(request, **fields):
+    """Make the ``Recorder`` of a training on a collapsed bound; ``fields`` of its state."""
     refuse_batches(request, f"an {type(request.model).__name__} is trained")
     moved = free_paths(request.model, request.fixed or ())
     if not moved:
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     check.parts(request.model)
-    return full_batch_training(request, moved, check_arrays, CollapsedSteps)
+    return full_batch_training(request, moved, check_arrays, CollapsedSteps, **fields)
+
+
+@models.with_options(SGPROptions)
+def sgpr_training(request):
+    """Make the ``Recorder`` of a training of an SGPR, or trainings with a growing number."""
+    if request.options.within is None:
+        return collapsed_training(request)
+    return GrowingSets(request, collapsed_training)
 
 
 models.register(SGPR, fit=sgpr_training)
-models.register(OrthogonalSGPR, fit=sgpr_training)
+models.register(OrthogonalSGPR, fit=collapsed_training)
 
 
 def check_arrays(model, X, Y):
