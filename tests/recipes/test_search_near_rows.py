@@ -54,6 +54,7 @@ def test_a_search_can_end_with_near_rows_of_all_rows(rng, monkeypatch):
     monkeypatch.setattr(regression.Regression, "_networks", lambda *_: [])
     monkeypatch.setattr(Plain, "M", 16)
     monkeypatch.setattr(regression, "M", 16)
+    monkeypatch.setattr(regression.Regression, "_others", lambda *_: [])  # no mixture
     search_models._rehearse(None)
     found = fs.search(X, y, **SETTINGS)
     assert found.chosen.startswith("near rows") and type(found.model) is fs.VIF

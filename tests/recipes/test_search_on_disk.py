@@ -11,6 +11,7 @@ from fastsvgp.recipes.model_search import (
     collapsed_posterior,
     plain_processes,
     regression,
+    regression_answer,
     rows as rows_module,
     search_models,
 )
@@ -26,8 +27,9 @@ def brief(monkeypatch, tune):
     tune(race_seconds=0.5, exact_rows=100)
     monkeypatch.setattr(unique_rows, "SORTED", 100)
     monkeypatch.setattr(plain_processes.Plain, "M", 32)
-    for module, name in ((collapsed_posterior, "M"), (regression, "M"), (regression, "MOST")):
-        monkeypatch.setattr(module, name, 32)
+    for module in (collapsed_posterior, regression, regression_answer):
+        monkeypatch.setattr(module, "M", 32)
+    monkeypatch.setattr(regression_answer, "MOST", 32)
 
 
 def mapped(path, X):

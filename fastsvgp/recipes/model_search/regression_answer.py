@@ -55,20 +55,21 @@ class FromLook(Race):
                 self.say(f"held-out rows multiply the {name} by {factor:.2g}")
         if not interrupted and isinstance(svgp, SVGP):
             svgp = self._try_tails(svgp, look, found)
-        self.say(f"model: {look.candidate}, {len(svgp.inducing)} inducing inputs, all rows")
+        described = f"{look.candidate}, {len(svgp.inducing)} inducing inputs"
         if not interrupted and isinstance(svgp.likelihood, Gaussian):
-            svgp = self._mixture(svgp, look, found)
+            svgp, described = self._mixture(svgp, look, found) or (svgp, described)
+        self.say(f"model: {described}, all rows")
         return svgp, look
 
     def _mixture(self, model, look, found):
-        """Return a ``Mixture`` of the model and other candidates, if it predicts better; or model.
+        """Return a ``Mixture`` of the model and others, and its parts; None if it gains nothing.
 
         Leave-one-out densities choose the shares of exact processes, held-out rows those of others.
         """
         exact = look.candidate in self._exact_looks
         every = [look, *self._others(look, exact)]
         if len(every) < 2:
-            return model
+            return None
         scored = [found, *(self._score_look(one) for one in every[1:])]
         if exact:
             chosen = tested = np.stack([self._exact_looks[one.candidate][1] for one in every])
@@ -80,20 +81,20 @@ class FromLook(Race):
         shares = stack(chosen, choosing.weights)
         at = [int(k) for k in np.argsort(-shares) if shares[k] > LEAST_SHARE]
         if len(at) < 2:
-            return model
+            return None
         shares = stack(chosen[at], choosing.weights)
         better = better_by(mix(tested[at], shares), tested[0], testing.weights)
         parts = zip(at, shares, strict=True)
         names = " and ".join(f"{100 * share:.0f} % {every[k].candidate}" for k, share in parts)
         self.say(f"mixture of {names}: {better:+.1f} standard errors over {look.candidate}")
         if better <= BETTER:
-            return model
+            return None
         models = [
             self._train_on_all(every[k], scored[k].collapsed, scored[k].factors)[0] if k else model
             for k in at
         ]
-        self.say(f"model: the mixture of {len(models)} models")
-        return Mixture(tuple(models), shares=tuple((shares / shares.sum()).tolist()))
+        mixture = Mixture(tuple(models), shares=tuple((shares / shares.sum()).tolist()))
+        return mixture, f"mixture of {names}"
 
     def _others(self, look, exact):
         """Return the last looks at other candidates in the same units, the best first."""
