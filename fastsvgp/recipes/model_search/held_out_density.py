@@ -114,6 +114,12 @@ def factors_of(mean, var_f, noise, y, weights=None, least_noise=0.0):
     return float(a), float(c)
 
 
+def factor_of(mean, var_f, noise, y, weights=None, least_noise=0.0):
+    """Return one factor of both, for models whose mean depends on their ratio."""
+    t = factors_of(mean, var_f + noise, 0.0, y, weights)[0]
+    return max(t, least_noise / noise)
+
+
 def better_by(first, second, weights=None):
     """Return the mean of ``first - second``, two (N,) log densities, in paired standard errors.
 

@@ -16,7 +16,7 @@ from ...records import replace
 from ...train.kinds.near import ClusterBatches
 from .candidates import ByMinibatches, Minibatches, start_at_prior
 from .collapsed_posterior import rescale, score_of
-from .held_out_density import factors_of
+from .held_out_density import factor_of
 from .plan import RATE
 
 FEWEST = 2000  # rows below which exact processes have the detail
@@ -121,10 +121,8 @@ def score_near(model, scale, held_out):
     """Return the ``ScoredPosterior`` of a VIF; its factors are equal."""
     one = Detailed(model)
     mean, var_f = one.predict(scale.X(held_out.X))
-    var = var_f + one.noise
-    t = factors_of(mean, var, 0.0, held_out.y, held_out.weights)[0]
-    t = max(t, held_out.least_noise / one.noise)
-    return score_of(one, mean, t * var, (t, t), held_out)
+    t = factor_of(mean, var_f, one.noise, held_out.y, held_out.weights, held_out.least_noise)
+    return score_of(one, mean, t * (var_f + one.noise), (t, t), held_out)
 
 
 def best_noise(model, scale, held_out):

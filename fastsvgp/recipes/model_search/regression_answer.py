@@ -14,6 +14,8 @@ from .collapsed_posterior import M, are_rows, density_of, make_svgp, posterior_o
 from .held_out_density import (
     BETTER,
     better_by,
+    factor_of,
+    factors_of,
     gains,
     mix,
     stack,
@@ -48,6 +50,8 @@ class FromLook(Race):
         look, found = self._best(interrupted)
         if not interrupted:
             look, found = self._final(look, found)
+            # all is decided, so rows that were used once can serve, too
+            found = found._replace(factors=self._factors(found.collapsed, look.scale))
         svgp, factors = self._train_on_all(look, found.collapsed, found.factors)
         unusual = tuning.current.unusual_factor
         for name, factor in zip(("variance of f", "noise"), factors, strict=True):
@@ -95,6 +99,15 @@ class FromLook(Race):
         ]
         mixture = Mixture(tuple(models), shares=tuple((shares / shares.sum()).tolist()))
         return mixture, f"mixture of {names}"
+
+    def _factors(self, posterior, scale):
+        """Return the factors by which all held-out rows multiply variances: see ``score``."""
+        rows = self.held_out.and_more(self.last)
+        mean, var_f = posterior.predict(scale.X(rows.X))
+        given = rows.y, rows.weights, self.held_out.least_noise
+        if isinstance(posterior, Detailed):
+            return (factor_of(mean, var_f, posterior.noise, *given),) * 2
+        return factors_of(mean, var_f, posterior.noise, *given)
 
     def _others(self, look, exact):
         """Return the last looks at other candidates in the same units, the best first."""
