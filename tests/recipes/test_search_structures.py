@@ -32,7 +32,9 @@ def test_each_row_is_predicted_from_all_others(rng, monkeypatch, weighted):
     w = rng.integers(1, 4, 12).astype(float) if weighted else None
     covariance, noise = fs.Matern32(1.3, np.array([0.8, 1.5])), 0.2
     hyper = Hyper(covariance, noise, None)
-    found = structures.leave_one_out(hyper, SearchRows(X, y, w), SearchPlan(1.0, True))
+    found, var_f, density_of = structures.leave_one_out(
+        hyper, SearchRows(X, y, w), SearchPlan(1.0, True)
+    )
     D = noise / (np.ones(12) if w is None else w)
     for i in range(12):
         rest = np.arange(12) != i
@@ -41,7 +43,9 @@ def test_each_row_is_predicted_from_all_others(rng, monkeypatch, weighted):
         mean = k @ np.linalg.solve(K, y[rest])
         var = 1.3 + D[i] - k @ np.linalg.solve(K, k)
         density = -0.5 * (np.log(2 * np.pi * var) + (y[i] - mean) ** 2 / var)
-        assert found[i] == pytest.approx(density, rel=1e-9)
+        assert found[i] == pytest.approx(mean, rel=1e-9, abs=1e-12)
+        assert var_f[i] == pytest.approx(var - D[i], rel=1e-7)
+        assert density_of[i] == pytest.approx(density, rel=1e-9)
 
 
 def test_structures_begin_at_the_plain_covariance(rng):
@@ -128,13 +132,17 @@ def test_exact_processes_that_complement_each_other_end_as_a_mixture(rng):
     look_of(race, scale, "other", fs.RBF(1.0, np.ones(2)), 0.9)
     race.first = one
     first = np.where(np.arange(100) % 2, 1.0, -2.0)
-    race._exact_looks = {"one": (one, first), "other": (None, -1.0 - first)}
+
+    def left(density):
+        return structures.LeaveOneOut(race.rows.y, np.full(100, 0.1), density)
+
+    race._exact_looks = {"one": left(first), "other": left(-1.0 - first)}
     model, chosen = race.answer(False)
     assert chosen is one and type(model) is fs.Mixture
     assert sum(model.shares) == pytest.approx(1) and model.shares[0] >= model.shares[1] > 0.1
     assert {type(m.covariance) for m in model.models} == {fs.Matern32, fs.RBF}
     assert any("mixture of" in line for line in race.story)
-    race._exact_looks["other"] = None, first - 3.0
+    race._exact_looks["other"] = left(first - 3.0)
     model, _ = race.answer(False)
     assert type(model) is fs.SVGP
 

@@ -169,8 +169,8 @@ class Regression(FromLook):
         than a simpler one by two standard errors.
         """
         hyper, rows = plain.model, plain.rows
-        best = leave_one_out(hyper, rows, self._plan)
-        self._exact_looks[plain.name] = self.first, best
+        left = self._exact_looks[plain.name] = leave_one_out(hyper, rows, self._plan)
+        best = left.density
         for label, covariance in structures(hyper.covariance, rows.X):
             exact = Exact(
                 f"{plain.name}, {label}", plain.scale, rows, covariance, noise=hyper.noise
@@ -178,15 +178,15 @@ class Regression(FromLook):
             look = self._go(exact, STRUCTURE * T)
             if look is None:
                 continue
-            densities = leave_one_out(exact.model, rows, self._plan)
-            self._exact_looks[exact.name] = look, densities
-            better = better_by(densities, best, rows.weights)
+            left = leave_one_out(exact.model, rows, self._plan)
+            self._exact_looks[exact.name] = left
+            better = better_by(left.density, best, rows.weights)
             self.say(
                 f"{look.candidate}: {better:+.1f} standard errors of leave-one-out densities over"
                 f" {self.first.candidate}"
             )
             if better > BETTER:
-                self.first, best = look, densities
+                self.first, best = look, left.density
 
     def _replaces(self, look):
         """Whether a look is better than the first candidate by two standard errors.

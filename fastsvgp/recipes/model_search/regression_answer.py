@@ -39,7 +39,7 @@ class FromLook(Race):
 
     def __init__(self, *given):
         super().__init__(*given)
-        self._exact_looks = {}  # names of exact processes: look, leave-one-out densities
+        self._exact_looks = {}  # names of exact processes, and what leaves one row out
 
     def answer(self, interrupted):
         if self.held_out is None or not self.looks:
@@ -51,7 +51,7 @@ class FromLook(Race):
         if not interrupted:
             look, found = self._final(look, found)
             # all is decided, so rows that were used once can serve, too
-            found = found._replace(factors=self._factors(found.collapsed, look.scale))
+            found = found._replace(factors=self._factors(found.collapsed, look))
         svgp, factors = self._train_on_all(look, found.collapsed, found.factors)
         unusual = tuning.current.unusual_factor
         for name, factor in zip(("variance of f", "noise"), factors, strict=True):
@@ -76,7 +76,7 @@ class FromLook(Race):
             return None
         scored = [found, *(self._score_look(one) for one in every[1:])]
         if exact:
-            chosen = tested = np.stack([self._exact_looks[one.candidate][1] for one in every])
+            chosen = tested = np.stack([self._exact_looks[one.candidate].density for one in every])
             choosing = testing = self.rows
         else:
             choosing, testing = self.held_out, self.last
@@ -100,10 +100,16 @@ class FromLook(Race):
         mixture = Mixture(tuple(models), shares=tuple((shares / shares.sum()).tolist()))
         return mixture, f"mixture of {names}"
 
-    def _factors(self, posterior, scale):
-        """Return the factors by which all held-out rows multiply variances: see ``score``."""
+    def _factors(self, posterior, look):
+        """Return the factors by which all held-out rows multiply variances.
+
+        Of an exact process also those that were left out one by one: few rows seldom show outliers.
+        """
         rows = self.held_out.and_more(self.last)
-        mean, var_f = posterior.predict(scale.X(rows.X))
+        mean, var_f = posterior.predict(look.scale.X(rows.X))
+        if look.candidate in self._exact_looks:
+            left, rows = self._exact_looks[look.candidate], rows.and_more(self.rows)
+            mean, var_f = np.append(mean, left.mean), np.append(var_f, left.var_f)
         given = rows.y, rows.weights, self.held_out.least_noise
         if isinstance(posterior, Detailed):
             return (factor_of(mean, var_f, posterior.noise, *given),) * 2

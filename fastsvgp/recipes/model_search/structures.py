@@ -7,6 +7,8 @@ from all others has (Rasmussen and Williams 2006, equation 5.12)
     mean y_i - a_i / (K^-1)_ii,    variance 1 / (K^-1)_ii.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from ... import kernels
@@ -59,11 +61,16 @@ def code_columns(X):
     return sorted(found, key=lambda d: -len(sizes[d]))[:COLUMNS]
 
 
-def leave_one_out(hyper, rows, plan):
-    """Return the log densities (N,) of the targets of an exact process, each given all others.
+class LeaveOneOut(NamedTuple):
+    """Of each row of an exact process, given all others: moments of f, and a log density."""
 
-    N^3 flops.
-    """
+    mean: Any
+    var_f: Any
+    density: Any
+
+
+def leave_one_out(hyper, rows, plan):
+    """Return the ``LeaveOneOut`` of an exact process. N^3 flops."""
     N = len(rows)
     K = hyper.covariance.matrix(rows.X)
     noise = np.full(N, hyper.noise) if rows.weights is None else hyper.noise / rows.weights
@@ -72,4 +79,5 @@ def leave_one_out(hyper, rows, plan):
     plan.did(N**3)
     var = 1 / np.square(W).sum(axis=1)
     mean = rows.y - var * (W @ (rows.y @ W))
-    return log_densities(mean, var, rows.y, rows.weights)
+    density = log_densities(mean, var, rows.y, rows.weights)
+    return LeaveOneOut(mean, np.maximum(var - noise, 0), density)
