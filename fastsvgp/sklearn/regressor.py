@@ -44,7 +44,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     ----------
     time_budget : float, optional
         Seconds for the search. By default the search does the same work on every machine: that of
-        min(60, 2 + N / 500) seconds at 4e10 operations per second.
+        min(60, 8 + N / 500) seconds at 4e10 operations per second.
     extrapolate : bool
         Keep ranks and networks out of the search, so that a process on the inputs themselves
         extrapolates. By default the variance of a searched model grows outside the training range,

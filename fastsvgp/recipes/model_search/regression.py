@@ -72,10 +72,11 @@ class Regression(FromLook):
 
     def _others_of(self, plain, inputs):
         """Yield sparse processes of other structures, from the plain one."""
-        if not isinstance(plain, Plain) or not isinstance(self.rows.X, np.ndarray):
+        if not isinstance(plain, Plain):
             return
         hyper, (scale, rows) = plain.model, self._data(inputs)
-        for label, covariance in structures(hyper.covariance, rows.X):
+        some = rows.draw(LATER, np.random.default_rng(0))
+        for label, covariance in structures(hyper.covariance, some.X):
             start = hyper._replace(covariance=covariance)
             yield Plain(f"{label}, {inputs} inputs", scale, rows, self._rng(), LATER, start)
 
