@@ -32,7 +32,7 @@ BUDGETS = {
     "paths": 600,
     "posteriors": 2100,
     "qsgp": 2150,
-    "recipes": 3965,
+    "recipes": 3990,
     "records": 966,
     "runtime": 900,
     "sites": 632,

@@ -19,7 +19,7 @@ from .collapsed_posterior import rescale, score_of
 from .held_out_density import factor_of
 from .plan import RATE
 
-FEWEST = 2000  # rows below which exact processes have the detail
+FEWEST = 1000  # rows below which exact processes are trained to the end
 NEIGHBOURS = 20
 TRIED = 6  # how often the noise is halved, or doubled, at the end
 # operations of a step for each row, of which M^2 in addition, and of the search for its near rows
