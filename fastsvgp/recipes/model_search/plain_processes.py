@@ -69,6 +69,10 @@ class ByLBFGS:
 class Exact(ByLBFGS):
     """An exact process on few rows: all distinct rows are inducing inputs, trained by L-BFGS.
 
+    sketch : (M, D) array, optional
+        Inducing inputs of a sparse process that is trained first, if there is no time to train the
+        exact one to the end: its iterations are far quicker.
+
     Attributes
     ----------
     bound : float
@@ -77,9 +81,9 @@ class Exact(ByLBFGS):
 
     ITERATIONS = 100
 
-    def __init__(self, name, scale, rows, covariance=None, noise=NOISE):
+    def __init__(self, name, scale, rows, covariance=None, noise=NOISE, sketch=None):
         self.name, self.scale, self.rows, self.steps = name, scale, rows, 0
-        self.bound = -np.inf
+        self.bound, self._sketch = -np.inf, sketch
         covariance = covariance or plain_on(rows.X)
         self._sgpr = SGPR(covariance, unique_rows.distinct(rows.X)[0], noise)
 
@@ -94,6 +98,11 @@ class Exact(ByLBFGS):
         plan.did(flops)
         each = TRIALS * (plan.spent - began)
         whole = self.ITERATIONS * each
+        if self._sketch is not None and not self.steps:
+            late = plan.count(f"{self.name}: begins sparse", whole > plan.left / 2)
+            if late:
+                self._begin(plan, seconds / 2)
+                seconds -= plan.spent - began
 
         def possible():
             return self.ITERATIONS if whole <= plan.left / 2 else max(seconds / each, 1)
@@ -106,6 +115,24 @@ class Exact(ByLBFGS):
         self.steps += info.steps
         self.bound = float(info.values[-1]) if len(info.values) else self.bound
         plan.did(flops * TRIALS * info.steps, info.steps)
+
+    def _begin(self, plan, seconds):
+        """Train a sparse process with the same covariance."""
+        rows, sparse = self.rows, replace(self._sgpr, inducing=self._sketch)
+        flops = 4 * len(self._sketch) ** 2 * (len(rows) + len(self._sketch)) + pairs(sparse, rows)
+        began = plan.spent
+        collapsed_bound_and_grad(sparse, rows.X, rows.y, weights=rows.weights, wrt=LEARNT)
+        plan.did(flops)
+        each = TRIALS * (plan.spent - began)
+        possible = min(max(seconds / each, 1), self.ITERATIONS)
+        count = plan.count(f"{self.name}: sparse iterations", possible)
+        sparse, info = fit(
+            sparse, rows.X, rows.y, weights=rows.weights, steps=count, fixed=("inducing",)
+        )
+        if info.interrupted:
+            raise KeyboardInterrupt
+        plan.did(flops * TRIALS * info.steps, info.steps)
+        self._sgpr = replace(sparse, inducing=self._sgpr.inducing)
 
     def get_state(self):
         return self._sgpr, None, None, {"steps": self.steps}

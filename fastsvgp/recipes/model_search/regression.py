@@ -153,7 +153,10 @@ class Regression(FromLook):
         """
         start = {}
         if isinstance(plain, Plain) and self._score(plain) > tuning.current.useless_density:
-            start = {"covariance": plain.model.covariance, "noise": plain.model.noise}
+            hyper = plain.model
+            start = {"covariance": hyper.covariance, "noise": hyper.noise}
+            if len(hyper.inducing) < len(self.rows):
+                start["sketch"] = hyper.inducing
         for name in dict.fromkeys(("raw", inputs)):
             exact = Exact(f"exact, {name} inputs", *self._data(name), **start)
             self._go(exact, EXACT_PART * T)
@@ -161,9 +164,9 @@ class Regression(FromLook):
             if look is not None and (self.first is None or self._replaces(look)):
                 self.first, best = look, exact
         if self.first is not None:
-            self._structures(T, best)
+            self._structures(T, best, start.get("sketch"))
 
-    def _structures(self, T, plain):
+    def _structures(self, T, plain, sketch):
         """Train exact processes of other structures, from the plain one.
 
         The first candidate is then the one with the best leave-one-out density, if it is better
@@ -174,7 +177,7 @@ class Regression(FromLook):
         best = left.density
         for label, covariance in structures(hyper.covariance, rows.X):
             exact = Exact(
-                f"{plain.name}, {label}", plain.scale, rows, covariance, noise=hyper.noise
+                f"{plain.name}, {label}", plain.scale, rows, covariance, hyper.noise, sketch
             )
             look = self._go(exact, STRUCTURE * T)
             if look is None:
