@@ -17,6 +17,7 @@ JITTER = 1e-7  # of the exact process, whose bound loses up to N jitter / (2 noi
 # operations for each column of the covariance of a pair of rows and its gradient; a part of it
 # costs as much as PASS columns
 OF_PAIR, PASS = 10, 5
+FEWEST = 6  # iterations of an exact process after those of a sparse one
 LEAST = 1e-30  # of the variance of a part: a copy of the model in float32 has it, too
 LEARNT = ("covariance", "noise_variance")
 
@@ -105,9 +106,14 @@ class Exact(ByLBFGS):
                 seconds -= plan.spent - began
 
         def possible():
-            return self.ITERATIONS if whole <= plan.left / 2 else max(seconds / each, 1)
+            if whole <= plan.left / 2:
+                return self.ITERATIONS
+            # after a sparse process the first iterations of L-BFGS gain nothing
+            return max(seconds / each, 1) if not self.steps or seconds > FEWEST * each else 0
 
         count = plan.count(f"{self.name}: iterations", possible)
+        if not count:
+            return
         settings = dict(steps=count, fixed=("inducing",), jitter=JITTER, weights=rows.weights)
         self._sgpr, info, _ = routine.train(self._sgpr, rows.X, rows.y, settings, lambda *_: None)
         if info.interrupted:
@@ -133,6 +139,7 @@ class Exact(ByLBFGS):
             raise KeyboardInterrupt
         plan.did(flops * TRIALS * info.steps, info.steps)
         self._sgpr = replace(sparse, inducing=self._sgpr.inducing)
+        self.steps += info.steps
 
     def get_state(self):
         return self._sgpr, None, None, {"steps": self.steps}
