@@ -151,12 +151,12 @@ class Regression(FromLook):
 
         They begin at the plain process, if that has found anything.
         """
-        start = {}
+        start, sketch = {}, None
         if isinstance(plain, Plain) and self._score(plain) > tuning.current.useless_density:
             hyper = plain.model
             start = {"covariance": hyper.covariance, "noise": hyper.noise}
             if len(hyper.inducing) < len(self.rows):
-                start["sketch"] = hyper.inducing
+                sketch = hyper.inducing
         for name in dict.fromkeys(("raw", inputs)):
             exact = Exact(f"exact, {name} inputs", *self._data(name), **start)
             self._go(exact, EXACT_PART * T)
@@ -164,7 +164,7 @@ class Regression(FromLook):
             if look is not None and (self.first is None or self._replaces(look)):
                 self.first, best = look, exact
         if self.first is not None:
-            self._structures(T, best, start.get("sketch"))
+            self._structures(T, best, sketch)
 
     def _structures(self, T, plain, sketch):
         """Train exact processes of other structures, from the plain one.
