@@ -51,7 +51,7 @@ class Mixture:
     (40,)
     """
 
-    models: tuple[Record, ...] = ()
+    models: tuple[Record, ...]
     shares: tuple[float, ...] = static()
 
     def __post_init__(self):
