@@ -11,7 +11,7 @@ import tokenize
 from support.source import FILES, name_of
 
 BUDGETS = {
-    "bounds": 1825,
+    "bounds": 1840,
     "check": 853,
     "cli": 6370,
     "collapsed": 840,

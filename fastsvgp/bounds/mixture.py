@@ -13,7 +13,7 @@ Reverse, with a and b the cotangents of mean and variance: the second is station
 import numpy as np
 
 from .. import check, models
-from ..records import record, static
+from ..records import record, replace, static
 from ..records.typed import Record
 from .at_inputs import bisect
 from .predict import (
@@ -26,6 +26,7 @@ from .predict import (
     sample_f,
 )
 from .predict_vjp import predict_f_and_vjp
+from .predictor import predictor
 
 
 @record
@@ -155,6 +156,13 @@ def _sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     return samples
 
 
+def _predictor(model, X=None, Y=None, *, jitter=None, dtype=None):
+    """Return the mixture of the predictors of its models."""
+    given = () if X is None and Y is None else (X, Y)
+    made = _each(predictor, model, *given, jitter=jitter, dtype=dtype)
+    return replace(model, models=tuple(made))
+
+
 def _predict_f_and_vjp(model, Xs, *, jitter=None):
     found = _each(predict_f_and_vjp, model, Xs, jitter=jitter)
     means, variances, pullbacks = zip(*found, strict=True)
@@ -181,5 +189,6 @@ models.register(
     predict_cdf=_predict_cdf,
     predict_quantiles=_predict_quantiles,
     sample_f=_sample_f,
+    predictor=_predictor,
     predict_f_and_vjp=_predict_f_and_vjp,
 )

@@ -110,6 +110,16 @@ def test_files_and_one_model(rng, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_predictor_has_the_same_predictions(rng):
+    model, X = mixture(rng), rng.standard_normal((4, 2))
+    fast = fs.predictor(model)
+    assert type(fast) is fs.Mixture and fast.shares == model.shares
+    for one, other in zip(fs.predict_y(fast, X), fs.predict_y(model, X), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+    with pytest.raises(TypeError, match="needs no data"):
+        fs.predictor(model, X)
+
+
 def test_what_a_mixture_refuses(rng):
     model, X = mixture(rng), rng.standard_normal((4, 2))
     with pytest.raises(TypeError, match="a Mixture only predicts: train its models"):
