@@ -16,6 +16,7 @@ from . import (
     means as means,
     optim as optim,
     posteriors as posteriors,
+    priors as priors,
     qsgp as qsgp,
     recipes as recipes,
     records as records,
