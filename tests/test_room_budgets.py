@@ -36,7 +36,7 @@ BUDGETS = {
     "runtime": 900,
     "sites": 632,
     "sklearn": 1340,
-    "train": 3405,
+    "train": 3421,
 }
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

@@ -57,6 +57,8 @@ def place_priors(model, priors):
     """Return the checked priors by the paths of single leaves; None if there are none."""
     example = "{'covariance.lengthscales': fastsvgp.priors.LogNormal(0, 1)}"
     priors = check.mapping("priors", priors, example)
+    if not priors:
+        return None
     present = {path: kind for path, kind, value in leaves(model) if value is not None}
     check_paths("priors", priors, present)
     placed: dict[str, Prior] = {}
@@ -75,7 +77,7 @@ def place_priors(model, priors):
             if path in placed:
                 raise ValueError(f"`priors`: {path!r} has two priors; leave one of them out")
             placed[path] = prior
-    return placed or None
+    return placed
 
 
 def plus_log_prior(placed, model, value, grad):
