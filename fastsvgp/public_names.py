@@ -14,6 +14,7 @@ from .names import did_you_mean
 MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "priors": {  # first: ``Gamma`` alone is the likelihood below
         "priors.densities": ("Gamma", "HalfNormal", "LogNormal", "Prior", "dimension_scaled"),
+        "priors.around_mode": ("laplace",),
         "priors.on_models": ("log_prior_and_grad",),
     },
     "bounds": {
@@ -203,6 +204,7 @@ FRONT = (
     "collapsed_bound",
     "collapsed_bound_and_grad",
     "optimal_svgp",
+    "laplace",
     "natural_step",
     "RBF",
     "Matern12",

@@ -3,6 +3,7 @@
 Written by ``python tools/public_names.py``.
 """
 
+from ..priors.around_mode import laplace as laplace
 from ..priors.densities import (
     Gamma as Gamma,
     HalfNormal as HalfNormal,

@@ -46,10 +46,8 @@ def log_prior_and_grad(model: RecordT, priors: Mapping[str, Prior]) -> tuple[flo
     """
     if not is_record(model):
         raise TypeError(f"log_prior_and_grad: `model` must be a fastsvgp record, got {model!r:.80}")
-    placed = place_priors(model, priors) or {}
-    for path, _, value in leaves(model):
-        if path in placed:
-            check.positive(path, check.as_array(path, value))
+    placed = place_priors(model, priors)
+    model, _ = check.parameters(model)
     return plus_log_prior(placed, model, 0.0, tree_map(_zero, model))
 
 
