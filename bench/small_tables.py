@@ -57,8 +57,20 @@ def measured(X, y, Xs, ys, priors, split):
     seconds = time.process_time() - began
     yield *scores(info.svgp, Xs, ys), seconds
     began = time.process_time()
-    average = fs.laplace(model, X, y, priors=priors, rng=split)
+    average = averaged(model, info.svgp, X, y, priors, split)
     yield *scores(average, Xs, ys), seconds + time.process_time() - began
+
+
+def averaged(model, svgp, X, y, priors, split):
+    """Return the average around the mode, to which logarithms move a model that is far from it."""
+    try:
+        return fs.laplace(model, X, y, priors=priors, rng=split)
+    except ValueError as error:
+        print(f"split {split}: {error}", file=sys.stderr)
+        names = {"noise_variance": "likelihood.variance"}
+        priors = {names.get(path, path): prior for path, prior in priors.items()}
+        svgp, _ = fs.fit(svgp, X, y, fixed="inducing", priors=priors, collapsed=True)
+        return fs.laplace(svgp, X, y, priors=priors, rng=split)
 
 
 def rows(folder, splits):
