@@ -95,7 +95,7 @@ def test_draws_are_antithetic_and_have_the_covariance_of_the_gaussian(rng):
     np.testing.assert_allclose(np.cov(scaled), np.eye(4), atol=0.4)
 
 
-def test_each_draw_has_its_optimal_posterior_and_what_is_fixed_stays(rng):
+def test_each_draw_has_its_optimal_posterior_and_what_is_fixed_stays(rng, tmp_path):
     model, X, Y = trained(rng)
     mixture = fs.laplace(model, X, Y, draws=4, rng=3, fixed="covariance.variance")
     for one in mixture.models:
@@ -107,6 +107,8 @@ def test_each_draw_has_its_optimal_posterior_and_what_is_fixed_stays(rng):
     means = [fs.predict_y(one, X)[0] for one in mixture.models]
     np.testing.assert_allclose(fs.predict_y(mixture, X)[0], np.mean(means, axis=0))
     assert_same(mixture, fs.laplace(model, X, Y, draws=4, rng=3, fixed="covariance.variance"))
+    fs.save(tmp_path / "m.npz", mixture)
+    assert_same(fs.load(tmp_path / "m.npz"), mixture)
 
 
 def test_an_svgp_is_averaged_as_its_sgpr(rng):

@@ -102,3 +102,20 @@ def test_paths_and_priors_are_checked(rng):
         fs.priors.log_prior_and_grad(negative, {"covariance": prior})
     with pytest.raises(TypeError, match="`model` must be a fastsvgp record, got 3"):
         fs.priors.log_prior_and_grad(3, {})
+
+
+class Inverse(fs.priors.Prior):
+    """A density of log t proportional to exp(-1 / t): a prior of the user's own."""
+
+    def log_density_and_grad(self, value):
+        return -1 / value, 1 / value**2
+
+
+def test_a_prior_of_your_own_is_used_as_ours_are(rng):
+    model = moved(rng)
+    value, grad = fs.priors.log_prior_and_grad(model, {"likelihood": Inverse()})
+    assert abs(value + 5) < 1e-12 and abs(grad.likelihood.variance - 25) < 1e-11
+    _, X, Y = problem(rng)
+    with_it, _ = fs.fit(model, X, Y, steps=2, rng=0, priors={"likelihood": Inverse()})
+    without, _ = fs.fit(model, X, Y, steps=2, rng=0)
+    assert with_it.likelihood.variance != without.likelihood.variance
