@@ -16,6 +16,7 @@ from . import (
     means as means,
     optim as optim,
     posteriors as posteriors,
+    priors as priors,
     qsgp as qsgp,
     recipes as recipes,
     records as records,
@@ -73,6 +74,7 @@ from .optim.flat import ravel as ravel
 from .optim.natural.step import natural_step as natural_step
 from .paths.sample import sample_paths as sample_paths
 from .posteriors.gaussian_factor import Marginal as Marginal, Whitened as Whitened
+from .priors.around_mode import laplace as laplace
 from .qsgp.model import QSGP as QSGP
 from .recipes.model_search.search_models import search as search
 from .records.persistence import load as load, save as save

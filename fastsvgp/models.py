@@ -27,6 +27,7 @@ OFFERED = (
     "sample_paths",
     "fit",
     "em",
+    "laplace",
     "lsvgp_direction",
     "data_term_and_grad",
     "elbo",

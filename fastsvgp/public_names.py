@@ -12,6 +12,11 @@ from .names import did_you_mean
 # module: {file that defines names, as a path in the package: these names}; a file without names is
 # itself a module of this one
 MODULES: dict[str, dict[str, tuple[str, ...]]] = {
+    "priors": {  # first: ``Gamma`` alone is the likelihood below
+        "priors.densities": ("Gamma", "HalfNormal", "LogNormal", "Prior", "dimension_scaled"),
+        "priors.around_mode": ("laplace",),
+        "priors.on_models": ("log_prior_and_grad",),
+    },
     "bounds": {
         "bounds.from_blocks": ("elbo_and_grad_from_blocks", "predict_from_blocks"),
         "bounds.inverse_free_direction": ("lsvgp_direction",),
@@ -206,6 +211,7 @@ FRONT = (
     "collapsed_bound",
     "collapsed_bound_and_grad",
     "optimal_svgp",
+    "laplace",
     "natural_step",
     "RBF",
     "Matern12",
@@ -236,12 +242,12 @@ WHOLE = ("extending", "kernels")  # modules that are public as a whole
 SEPARATE = ("interop", "sklearn")  # and those that need other packages: they are imported by name
 # Names that work at the package too, because programs of others use them; no page does.
 FIXED = """
-AbsorbedDualSites BernoulliLogit Blocks ChevronWeights Constant ConstantMean Convolutional
-Decoupled DecoupledWeights DualSites HeteroskedasticGaussian InducingBasis InducingPair
-InverseFreeWhitened Laplace Layer LikelihoodForm LinearMean Marginals Network OnFeatures Orthogonal
-OrthogonalSGPR Product RandomFourier Relaxed RelevanceBasis RobustMax SiteSVGP Sites Sum VGP
-WhitenedOrthogonal ZeroMean data_term_and_grad deep_gp dual_parameters elbo_and_grad_from_blocks
-extract_patches kl_term_and_grad multi_gp natural_step_and_grad natural_steps newton_schulz_step
+AbsorbedDualSites BernoulliLogit Blocks ChevronWeights Constant ConstantMean Convolutional Decoupled
+DecoupledWeights DualSites HeteroskedasticGaussian InducingBasis InducingPair InverseFreeWhitened
+Laplace Layer LikelihoodForm LinearMean Marginals Network OnFeatures Orthogonal OrthogonalSGPR
+Product RandomFourier Relaxed RelevanceBasis RobustMax SiteSVGP Sites Sum VGP WhitenedOrthogonal
+ZeroMean data_term_and_grad deep_gp dual_parameters elbo_and_grad_from_blocks extract_patches
+kl_term_and_grad log_prior_and_grad multi_gp natural_step_and_grad natural_steps newton_schulz_step
 optimal_weights predict_f_and_vjp sampled_bound_and_grad tighter_bound tighter_bound_and_grad
 """.split()
 FIXED_AS = {

@@ -125,7 +125,7 @@ def minibatch_training(request):
     optimisers = assign_leaves(request)
     _check_inverse(optimisers.inverse, weights, random)
     alone = request.plan.group is None
-    steps = _choose_steps(own, model, optimisers, random) if alone else MinibatchSteps
+    steps = _choose_steps(request, optimisers, random) if alone else MinibatchSteps
     return recorder(request, steps, optimisers, random, checked)
 
 
@@ -170,11 +170,14 @@ def _check_graph(graph, model, plan):
         )
 
 
-def _choose_steps(own, model, optimisers, random):
+def _choose_steps(request, optimisers, random):
     """Return ``CapturedSteps`` if steps are to be captured and can be, else ``MinibatchSteps``."""
+    own, model = request.options, request.model
     if own.graph is False:
         return MinibatchSteps
-    reason = reason_against(model, optimisers, random, ours=own.graph == "auto")
+    reason = "`priors` are summed on the host"
+    if request.priors is None:
+        reason = reason_against(model, optimisers, random, ours=own.graph == "auto")
     if reason is None:
         return CapturedSteps
     if own.graph is True:
@@ -237,6 +240,7 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked, 
         natural_step_size=natural,
         inverse_updates=inverse,
         moved=optimiser.paths(model),
+        priors=request.priors,
         jitter=request.jitter,
         rng=given_seed(request.rng),
         **random,
@@ -253,7 +257,8 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked, 
     at = state.step * per_round
     with locating(found.locate, at), deferred_checks.synchronous():
         state, jitter, dtype = settle(state, request.jitter, checked, *found.at(at))
-    return recording(state, steps(state, found, optimisers, random, jitter, dtype), plan)
+    made = steps(state, found, optimisers, random, jitter, dtype, request.priors)
+    return recording(state, made, plan)
 
 
 models.register(SVGP, fit=minibatch_training)
