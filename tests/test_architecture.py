@@ -38,7 +38,7 @@ FLOORS = [
     {"bounds", "inducing"},
     {"collapsed", "layers", "near", "sites", "qsgp"},
     {"latents"},
-    {"optim", "paths"},
+    {"optim", "paths", "sensitivity"},
     {"interop", "testing", "train"},
     {"extending", "recipes"},
     {"cli", "sklearn"},

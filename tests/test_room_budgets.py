@@ -17,7 +17,7 @@ BUDGETS = {
     "collapsed": 630,
     "covariances": 2150,
     "distributed": 1000,
-    "fastsvgp/*.py": 1002,
+    "fastsvgp/*.py": 1007,
     "files": 200,
     "inducing": 500,
     "interop": 500,
@@ -33,8 +33,9 @@ BUDGETS = {
     "recipes": 3705,
     "records": 965,
     "runtime": 900,
+    "sensitivity": 245,
     "sites": 632,
-    "sklearn": 1340,
+    "sklearn": 1425,
     "train": 3405,
 }
 NO_CODE = {
