@@ -49,7 +49,7 @@ MAY_IMPORT["sklearn"] -= {"extending", "testing"}
 # public names, and parts without one: files, signals, progress on stderr; checks of a model in a
 # file; the BLAS in use
 MAY_IMPORT["cli"] = {FRONT_DOOR, "check", "distributed", "files", "kernels", "latents", "layers"}
-MAY_IMPORT["cli"] |= {"names", "recipes", "records", "runtime", "train"}
+MAY_IMPORT["cli"] |= {"names", "recipes", "records", "runtime", "sensitivity", "train"}
 
 # imports at module level of each part, besides the standard library; all else loads when needed
 LIGHT = {"numpy"}

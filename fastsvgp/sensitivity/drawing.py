@@ -19,7 +19,7 @@ def draw_effect(ax, effect, rows, names=(None,), levels=None):
     rows : (N,) array
         Values of the input in the data; not drawn with ``levels``.
     names : sequence of P str or None
-        Labels of the functions; more than one make a legend.
+        Labels of the functions, for a legend.
     levels : list of G str, optional
         Names of the values of the grid, which are then at 0, 1, 2, ...
     """
@@ -43,5 +43,3 @@ def draw_effect(ax, effect, rows, names=(None,), levels=None):
         at = np.full(len(marks), 0.012)
         transform = ax.get_xaxis_transform()
         ax.plot(marks, at, "|", color="black", alpha=0.35, markersize=5, transform=transform)
-    if len(names) > 1:
-        ax.legend(frameon=False, fontsize="small")

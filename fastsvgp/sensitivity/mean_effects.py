@@ -77,8 +77,8 @@ def effects(
         Numbers of columns. A tuple of them is one input, such as a level in one-hot form, and takes
         only values of rows. Default: each column.
     num_points : int
-        Values of an input, evenly from the smallest to the largest; its distinct values if there
-        are no more than that.
+        Values of an input: half of them evenly from the smallest to the largest, half at quantiles
+        of the rows. Its distinct values if there are no more than that.
     num_rows : int
         If there are more rows, as many are drawn.
     targets : bool
@@ -113,14 +113,15 @@ def effects(
     >>> bool((effect.low < effect.mean).all())
     True
     """
-    X = check_rows(X)
-    groups = check_columns(columns, X.shape[1])
+    data = check_rows(X)
+    groups = check_columns(columns, data.shape[1])
     count = check.whole("num_points", num_points)
     n, rng = check.whole("num_rows", num_rows), check.generator(rng)
-    values = Values(model, targets, jitter)
-    rows = X if len(X) <= n else X[np.sort(rng.choice(len(X), n, replace=False))]
+    values, rows = Values(model, targets, jitter), data
+    if len(data) > n:
+        rows = data[np.sort(rng.choice(len(data), n, replace=False))]
     seed = int(rng.integers(2**31))
-    return [_effect(values, X, rows, group, count, seed) for group in groups]
+    return [_effect(values, data, rows, group, count, seed) for group in groups]
 
 
 def _effect(values, X, rows, group, count, seed):
@@ -149,4 +150,7 @@ def _grid(X, count):
         return distinct
     if X.shape[1] > 1:
         return distinct[np.linspace(0, len(distinct) - 1, count).round().astype(int)]
-    return np.linspace(distinct[0], distinct[-1], count, dtype=X.dtype)
+    half = count // 2
+    even = np.linspace(distinct[0], distinct[-1], count - half)
+    at_rows = np.quantile(X, (np.arange(half) + 0.5) / max(half, 1), axis=0)
+    return np.unique(np.concatenate([even, at_rows]), axis=0).astype(X.dtype)

@@ -17,6 +17,7 @@ The points combine the ranks of quasi-random normal points with the values of ea
 function without interactions has no error but that of cosines.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -120,22 +121,23 @@ def sobol(
     >>> fs.sobol(trained, Us).first.round(1)
     array([0.8, 0.2])
     """
-    X = check_rows(X)
-    groups = check_columns(columns, X.shape[1])
+    data = check_rows(X)
+    groups = check_columns(columns, data.shape[1])
     draws, n = check.whole("num_draws", num_draws), check.whole("num_points", num_points, 256)
     if n & (n - 1):
         raise ValueError(f"`num_points` must be a power of two, got {n}; 1024 is the default")
     rng = check.generator(rng)
-    X = X if len(X) <= ROWS else X[rng.choice(len(X), ROWS, replace=False)]
+    data = data if len(data) <= ROWS else data[rng.choice(len(data), ROWS, replace=False)]
     values = Values(model, targets, jitter)
-    F, bases = _evaluate(values.means, X, groups, max(n, NUM_POINTS), rng)
+    F, bases = _evaluate(values.means, data, groups, max(n, NUM_POINTS), rng)
     P, (first, order) = F.shape[1], _shares(F, bases)
 
     def joint(at):
         samples = values.draws(at, draws, rng).swapaxes(0, 1).reshape(n, draws * P)
         return np.concatenate([values.means(at), samples], axis=1)
 
-    found = _shares(*_evaluate(joint, X, groups, n, rng), order)[0]
+    both, bases = _evaluate(joint, data, groups, n, rng)
+    found = _shares(both, bases, order)[0]
     of_mean, of_draws = found[:, :P], found[:, P:].reshape(-1, draws, P)
     # the points of the draws are fewer: what that changes for the mean, it changes for them
     ends = np.clip(np.quantile(of_draws, LEVELS, axis=1) + (first - of_mean), 0, 1)
@@ -143,7 +145,7 @@ def sobol(
 
 
 def _evaluate(function, X, groups, n, rng):
-    """Return a function at n points, and the basis of each input there."""
+    """Return a function at n points, and a function for the basis of each input there."""
     alone = sorted(set(range(X.shape[1])) - {column for group in groups for column in group})
     parts = [*groups, *((column,) for column in alone)]
     points = kernels.normal_points(len(parts), n, rng)
@@ -159,7 +161,7 @@ def _evaluate(function, X, groups, n, rng):
         which = np.sort(which.ravel())[(ranks * len(X)).astype(int)]
         at[:, part] = levels[which]
         if len(bases) < len(groups):
-            bases.append(_basis(which, ranks, levels))
+            bases.append(functools.partial(_basis, which, ranks, levels))
     return function(at), bases
 
 
@@ -188,20 +190,26 @@ def _shares(F, bases, order=None):
     n, F = len(F), F - F.mean(axis=0)
     total = np.square(F).mean(axis=0)
     if order is None:
-        plain = [np.square(B.T @ F / n).sum(axis=0).sum() for B in bases]
+        plain = [np.square(basis().T @ F / n).sum() for basis in bases]
         order = np.argsort(-np.array(plain), kind="stable")
-    terms = np.cumsum([bases[c].shape[1] for c in order])
-    jointly = order[terms <= min(JOINTLY, n // PER_TERM)]
-    B = np.concatenate([np.empty((n, 0)), *(bases[c] for c in jointly)], axis=1)
+    jointly, B = {}, np.empty((n, 0))
+    for c in order:
+        own = bases[c]()
+        if (p := B.shape[1]) + own.shape[1] > min(JOINTLY, n // PER_TERM):
+            break
+        B = np.concatenate([B, own], axis=1)
+        jointly[c] = slice(p, B.shape[1])
     inverse = np.linalg.inv(B.T @ B)
     weights = inverse @ (B.T @ F)
-    rest = F - B @ weights
-    noise = np.square(rest).sum(axis=0) / (n - B.shape[1] - 1)
-    found, start = np.empty((len(bases), F.shape[1])), 0
+    rest, left = F - B @ weights, n - B.shape[1]
+    noise = np.square(rest).sum(axis=0) / (left - 1)
+    found = np.empty((len(bases), F.shape[1]))
     for c in order:
-        own, bias = bases[c].T @ rest / (n - B.shape[1]), bases[c].shape[1] / n
         if c in jointly:
-            rows = slice(start, start := start + bases[c].shape[1])
+            rows = jointly[c]
             own, bias = weights[rows], np.trace(inverse[rows, rows])
+        else:
+            basis = bases[c]()
+            own, bias = basis.T @ rest / left, basis.shape[1] / n
         found[c] = np.square(own).sum(axis=0) - bias * noise
     return np.clip(found / np.where(total > 0, total, 1), 0, 1), order

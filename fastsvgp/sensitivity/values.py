@@ -24,11 +24,10 @@ class Values:
         self.targets = check.flag("targets", targets)
         self.normal = not (self.targets or isinstance(model, DeepGP))
         models.serving("predict_f", model)  # raises for a model without predictions
+        given = {} if jitter is None else {"jitter": jitter}
+        self._options = given if models.takes("predict_f", model, "jitter") else {}
         if models.offers("predictor", model):  # Kuu is factorised once
-            self._options = {}
-            model = predictor(model, jitter=jitter)
-        else:
-            self._options = {} if jitter is None else {"jitter": jitter}
+            model, self._options = predictor(model, **self._options), {}
         self._model = model
 
     def means(self, X):
@@ -88,4 +87,6 @@ def check_columns(columns, D):
                 " of different ones"
             )
         found.append(group)
+    if not found:
+        raise ValueError("`columns` is empty; leave it out for all columns")
     return found

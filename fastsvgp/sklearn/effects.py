@@ -46,6 +46,7 @@ def plot_effects(estimator, X, columns, axes):
     if len(axes) != len(found):
         raise ValueError(f"`axes` has {len(axes)} axes for {len(found)} columns; give one for each")
     names = getattr(estimator, "feature_names_in_", [f"column {d}" for d in range(X.shape[1])])
+    labels = _labels(estimator, found[0].mean) if found else [None]
     for ax, effect in zip(axes, found, strict=True):
         (column,) = effect.columns
         at = np.repeat(Xs[:1], len(effect.grid), axis=0)
@@ -54,8 +55,10 @@ def plot_effects(estimator, X, columns, axes):
         parts = [back(part) for part in effect[2:]]
         grid = estimator.scale_.X_back(at)[:, column]
         shown = type(effect)(effect.columns, grid, *parts)
-        draw_effect(ax, shown, X[:, column], _labels(estimator, effect.mean))
+        draw_effect(ax, shown, X[:, column], labels)
         ax.set_xlabel(names[column])
+    if len(labels) > 1:
+        axes[0].legend(frameon=False, fontsize="small")
     axes[0].set_ylabel(_what(estimator))
     return axes
 

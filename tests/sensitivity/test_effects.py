@@ -172,6 +172,7 @@ def test_rows_are_drawn_only_if_there_are_more(rng, X):
     "change, error, message",
     [
         ({"columns": [3]}, ValueError, r"`columns` has 3; an entry is a number from 0 to 2, or"),
+        ({"columns": []}, ValueError, "`columns` is empty; leave it out for all columns"),
         ({"columns": [(0, 0)]}, ValueError, r"`columns` has \(0, 0\)"),
         ({"columns": [-1]}, ValueError, "`columns` must be a whole number of at least 0, got -1"),
         ({"columns": 1}, TypeError, r"`columns` must be a sequence, such as \[0, 2\], got 1"),
