@@ -7,6 +7,7 @@ from ..bounds.predict import predict_f, predict_y, sample_f
 from ..bounds.predictor import predictor
 from ..layers.layer import DeepGP
 from ..likelihoods.layout import laid_out
+from ..qsgp.model import QSGP
 from ..records import Marginals
 from ..runtime.deferred_checks import on_device
 
@@ -26,26 +27,31 @@ class Values:
         models.serving("predict_f", model)  # raises for a model without predictions
         given = {} if jitter is None else {"jitter": jitter}
         self._options = given if models.takes("predict_f", model, "jitter") else {}
-        if models.offers("predictor", model):  # Kuu is factorised once
-            model, self._options = predictor(model, **self._options), {}
+        self._double = models.takes("predictor", model, "dtype") and not isinstance(model, QSGP)
+        if self._double:  # Kuu is factorised once, and joint draws of float32 models are safe
+            model, self._options = predictor(model, dtype=np.float64, **self._options), {}
         self._model = model
+
+    def _rows(self, X):
+        return X.astype(np.float64) if self._double else X
 
     def means(self, X):
         """Return the means (N, P)."""
+        X = self._rows(X)
         if self.targets:
             return _in_columns(predict_y(self._model, X, **self._options)[0])
         return _in_columns(predict_f(self._model, X, var=False, **self._options))
 
     def average(self, X):
         """Return mean and variance (P,) of the average over rows of jointly normal values."""
-        _, cov = predict_f(self._model, X, full_cov=True, **self._options)
+        _, cov = predict_f(self._model, self._rows(X), full_cov=True, **self._options)
         var = np.asarray(cov, np.float64).mean(axis=(-2, -1))
         # of a VIF joint means know the near rows of all rows: the mean is that of predictions
         return self.means(X).mean(axis=0), np.atleast_1d(np.maximum(var, 0))
 
     def draws(self, X, count, rng):
         """Return joint draws (count, N, P)."""
-        draws = sample_f(self._model, X, count, rng=rng, **self._options)
+        draws = sample_f(self._model, self._rows(X), count, rng=rng, **self._options)
         if not self.targets:
             return np.asarray(draws, np.float64).reshape(count, len(X), -1)
         f = draws.reshape(count * len(X), *draws.shape[2:]).T

@@ -129,3 +129,15 @@ def test_groups_of_many_different_rows_are_refused(rng):
     X = rng.standard_normal((80, 3))
     with pytest.raises(ValueError, match=r"\(0, 2\) have 80 different rows together; .* have 64"):
         fs.sobol(svgp(rng, X), X, [(0, 2)])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_few_different_rows_at_long_lengthscales_are_drawn(rng, dtype):
+    """1024 points, of which 9 differ, far below the lengthscale."""
+    X = rng.integers(0, 3, (100, 2)).astype(np.float64)
+    sgpr = fs.SGPR(fs.RBF(100.0, np.full(2, 300.0)), X[:9] + 0.1, noise_variance=0.01)
+    model = fs.records.tree_map(dtype, fs.optimal_svgp(sgpr, X, X.sum(axis=1)))
+    found = fs.sobol(model, X.astype(dtype))
+    assert np.isfinite(found.low + found.high).all() and found.first.sum() > 0.9
+    if dtype is np.float64:
+        np.testing.assert_allclose(found.first, X.var(axis=0) / X.var(axis=0).sum(), atol=0.03)

@@ -1,5 +1,6 @@
 """The results of a fit beside the model: held-out metrics, metrics.json, plots, and the page."""
 
+import contextlib
 import json
 import os
 import re
@@ -30,7 +31,9 @@ def write(say, folder, fitted, task, results, values, title):
     ``values`` of the bound at each step. Returns the paths, and why there are no plots.
     """
     inputs = effects.inputs_of(fitted, task)
-    results["shares"] = effects.shares_of(fitted, task, inputs)
+    results["shares"] = []
+    with contextlib.suppress(fs.NotPositiveDefinite):  # of joint draws: the model is no worse
+        results["shares"] = effects.shares_of(fitted, task, inputs)
     metrics = write_metrics(folder, results)
     predicted = write_untargeted(say, folder, fitted, task)
     plotted, why_not = write_plots(folder, fitted, task, values, title, results["shares"], inputs)
@@ -69,7 +72,8 @@ def write_plots(folder, fitted, task, values, title, shares, inputs):
         return [], f"plots skipped: matplotlib is not installed; {install_hint('cli')}"
     figures, strongest = {}, effects.strongest(shares, inputs)
     if strongest:
-        figures["effects.png"] = effects.figure(fitted, task, strongest, title)
+        with contextlib.suppress(fs.NotPositiveDefinite):
+            figures["effects.png"] = effects.figure(fitted, task, strongest, title)
     if not fitted.several and fitted.classes is None and task.test.any():
         figures["residuals.png"] = _residuals(fitted, task, strongest, title)
     if len(values):

@@ -192,7 +192,7 @@ def _looks(looks):
 def _shares(results):
     shares = results["shares"]
     if not shares:
-        yield "<p>No shares: the inputs are pixels, too many, or constant.</p>"
+        yield "<p>No shares: the inputs are pixels, too many, constant, or nearly so.</p>"
         return
     rows = [
         [row["input"], _Bar(row["share"]), _percent(row["share"]), _band(row)]
