@@ -11,13 +11,13 @@ indicators of these. By least squares f = mean + sum_c B_c a_c + r, and
     var e_c = |a_c|^2 - s^2 tr(G^-1)_cc,    s^2 = |r|^2 / (N - p - 1),    G = B'B,
 
 the second term the bias by r, the interactions, as if they were noise. For the weaker inputs of
-many, a_c is from the projection of r alone, B_c' r / (N - p): r has lost p of N directions.
+many, var e_c is that of the means of r in 32 bins of the ranks, times N^2 / (N - p)^2: r has lost p
+of N directions.
 
 The points combine the ranks of quasi-random normal points with the values of each column, so a
 function without interactions has no error but that of cosines.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ TERMS, OF_VALUE = 24, 12  # cosines of the rank and of the value of an input
 SAME = 1e-6  # part of a cosine that is new, below which it is left out
 MOST_LEVELS = 64  # of several columns that count as one input
 JOINTLY = 800  # terms of the least squares
+BINS = 32  # of an input that has no part in them
 PER_TERM = 4  # points for each of its terms, at least
 LEVELS = 0.025, 0.975
 
@@ -129,15 +130,15 @@ def sobol(
     rng = check.generator(rng)
     data = data if len(data) <= ROWS else data[rng.choice(len(data), ROWS, replace=False)]
     values = Values(model, targets, jitter)
-    F, bases = _evaluate(values.means, data, groups, max(n, NUM_POINTS), rng)
-    P, (first, order) = F.shape[1], _shares(F, bases)
+    F, places = _evaluate(values.means, data, groups, max(n, NUM_POINTS), rng)
+    P, (first, order) = F.shape[1], _shares(F, places)
 
     def joint(at):
         samples = values.draws(at, draws, rng).swapaxes(0, 1).reshape(n, draws * P)
         return np.concatenate([values.means(at), samples], axis=1)
 
-    both, bases = _evaluate(joint, data, groups, n, rng)
-    found = _shares(both, bases, order)[0]
+    both, places = _evaluate(joint, data, groups, n, rng)
+    found = _shares(both, places, order)[0]
     of_mean, of_draws = found[:, :P], found[:, P:].reshape(-1, draws, P)
     # the points of the draws are fewer: what that changes for the mean, it changes for them
     ends = np.clip(np.quantile(of_draws, LEVELS, axis=1) + (first - of_mean), 0, 1)
@@ -145,11 +146,11 @@ def sobol(
 
 
 def _evaluate(function, X, groups, n, rng):
-    """Return a function at n points, and a function for the basis of each input there."""
+    """Return a function at n points, and where each input is there: see ``_basis``."""
     alone = sorted(set(range(X.shape[1])) - {column for group in groups for column in group})
     parts = [*groups, *((column,) for column in alone)]
     points = kernels.normal_points(len(parts), n, rng)
-    at, bases = np.empty((n, X.shape[1]), X.dtype), []
+    at, places = np.empty((n, X.shape[1]), X.dtype), []
     for part, u in zip(parts, points.T, strict=True):
         ranks = (np.argsort(np.argsort(u, kind="stable"), kind="stable") + 0.5) / n
         levels, which = np.unique(X[:, part], axis=0, return_inverse=True)
@@ -160,9 +161,9 @@ def _evaluate(function, X, groups, n, rng):
             )
         which = np.sort(which.ravel())[(ranks * len(X)).astype(int)]
         at[:, part] = levels[which]
-        if len(bases) < len(groups):
-            bases.append(functools.partial(_basis, which, ranks, levels))
-    return function(at), bases
+        if len(places) < len(groups):
+            places.append((which, ranks, levels))
+    return function(at), places
 
 
 def _basis(which, ranks, levels):
@@ -182,19 +183,26 @@ def _basis(which, ranks, levels):
     return Q[:, np.abs(np.diag(R)) > SAME * np.sqrt(len(B))] * np.sqrt(len(B))
 
 
-def _shares(F, bases, order=None):
+def _of_bins(F, ranks):
+    """Return the mean squares of the means of ``BINS`` bins of ranks: functions F (n, K)."""
+    means = F[np.argsort(ranks)].reshape(BINS, -1, F.shape[1]).mean(axis=1)
+    return np.square(means).mean(axis=0)
+
+
+def _shares(F, places, order=None):
     """Return the shares (C, K) of K functions at points, F (n, K), and inputs in order of these.
 
-    order : inputs, the strongest first; by default that of the projections
+    places : list of C tuples ``(which, ranks, levels)``, as for ``_basis``
+    order : inputs, the strongest first; by default that of the bins
     """
     n, F = len(F), F - F.mean(axis=0)
     total = np.square(F).mean(axis=0)
     if order is None:
-        plain = [np.square(basis().T @ F / n).sum() for basis in bases]
-        order = np.argsort(-np.array(plain), kind="stable")
+        plain = np.array([_of_bins(F, ranks).sum() for _, ranks, _ in places])
+        order = np.argsort(-plain, kind="stable")
     jointly, B = {}, np.empty((n, 0))
     for c in order:
-        own = bases[c]()
+        own = _basis(*places[c])
         if (p := B.shape[1]) + own.shape[1] > min(JOINTLY, n // PER_TERM):
             break
         B = np.concatenate([B, own], axis=1)
@@ -203,13 +211,13 @@ def _shares(F, bases, order=None):
     weights = inverse @ (B.T @ F)
     rest, left = F - B @ weights, n - B.shape[1]
     noise = np.square(rest).sum(axis=0) / (left - 1)
-    found = np.empty((len(bases), F.shape[1]))
+    found = np.empty((len(places), F.shape[1]))
     for c in order:
         if c in jointly:
             rows = jointly[c]
-            own, bias = weights[rows], np.trace(inverse[rows, rows])
+            bias = np.trace(inverse[rows, rows])
+            found[c] = np.square(weights[rows]).sum(axis=0) - bias * noise
         else:
-            basis = bases[c]()
-            own, bias = basis.T @ rest / left, basis.shape[1] / n
-        found[c] = np.square(own).sum(axis=0) - bias * noise
+            own = _of_bins(rest, places[c][1]) * (n / left) ** 2
+            found[c] = own - (BINS - 1) / n * noise
     return np.clip(found / np.where(total > 0, total, 1), 0, 1), order
