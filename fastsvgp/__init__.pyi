@@ -20,6 +20,7 @@ from . import (
     qsgp as qsgp,
     recipes as recipes,
     records as records,
+    sensitivity as sensitivity,
     sites as sites,
     testing as testing,
 )
@@ -84,6 +85,8 @@ from .runtime.num_threads import (
     get_num_threads as get_num_threads,
     set_num_threads as set_num_threads,
 )
+from .sensitivity.mean_effects import effects as effects
+from .sensitivity.sobol_indices import sobol as sobol
 from .train import fit as fit
 from .train.em import em as em
 

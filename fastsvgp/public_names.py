@@ -164,6 +164,10 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "records.persistence": ("load", "load_with_extra", "save"),
         "records.tree": ("leaves", "replace", "replace_at", "tree_map"),
     },
+    "sensitivity": {
+        "sensitivity.mean_effects": ("Effect", "effects"),
+        "sensitivity.sobol_indices": ("Sobol", "sobol"),
+    },
     "sites": {
         "sites.dual": ("Sites", "dual_parameters", "leave_one_out"),
         "sites.site_svgp": ("SiteSVGP", "bound", "bound_and_grad", "bound_terms", "tie_sites"),
@@ -213,6 +217,8 @@ FRONT = (
     "optimal_svgp",
     "laplace",
     "natural_step",
+    "effects",
+    "sobol",
     "RBF",
     "Matern12",
     "Matern32",

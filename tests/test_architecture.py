@@ -38,7 +38,7 @@ FLOORS = [
     {"bounds", "inducing"},
     {"collapsed", "layers", "near", "sites", "qsgp"},
     {"latents"},
-    {"conditioning", "optim", "paths"},
+    {"conditioning", "optim", "paths", "sensitivity"},
     {"priors"},
     {"interop", "testing", "train"},
     {"extending", "recipes"},
@@ -49,8 +49,8 @@ MAY_IMPORT = {room: set().union(*FLOORS[:i]) for i, floor in enumerate(FLOORS) f
 MAY_IMPORT["kernels"] = {"errors", "public_names", "runtime"}  # independent of Gaussian processes
 MAY_IMPORT["sklearn"] -= {"extending", "testing"}
 # public names, and parts without one: files, signals, progress, checks of a file, the BLAS in use
-MAY_IMPORT["cli"] = {FRONT_DOOR, "check", "distributed", "exporting", "files", "kernels"}
-MAY_IMPORT["cli"] |= {"latents", "layers", "names", "recipes", "records", "runtime", "train"}
+MAY_IMPORT["cli"] = {FRONT_DOOR, "check", "distributed", "exporting", "files", "kernels", "train"}
+MAY_IMPORT["cli"] |= {"latents", "layers", "names", "recipes", "records", "runtime", "sensitivity"}
 
 # imports at module level of each part, besides the standard library; all else loads when needed
 LIGHT = {"numpy"}

@@ -13,13 +13,13 @@ from support.source import FILES, name_of
 BUDGETS = {
     "bounds": 1840,
     "check": 853,
-    "cli": 6370,
+    "cli": 6490,
     "collapsed": 840,
     "conditioning": 446,
     "covariances": 2270,
     "distributed": 1000,
     "exporting": 1041,
-    "fastsvgp/*.py": 1025,
+    "fastsvgp/*.py": 1030,
     "files": 200,
     "inducing": 500,
     "interop": 500,
@@ -36,8 +36,9 @@ BUDGETS = {
     "recipes": 4020,
     "records": 966,
     "runtime": 900,
+    "sensitivity": 260,
     "sites": 632,
-    "sklearn": 1390,
+    "sklearn": 1480,
     "train": 3515,
 }
 NO_CODE = {

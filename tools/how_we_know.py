@@ -46,6 +46,8 @@ several latent functions | latents | latents/mixing.py | gp | latents/test_laten
 convolutional layers | layers | layers/convolutional.py | patches | layers/test_convolutional_layer.py::test_value_and_gradients_follow_the_definition
 random Fourier features | weight_space | kernels/cpu/fourier/__init__.py | fourier | kernels/test_fourier.py::test_against_the_feature_matrix
 random Fourier features, reverse | weight_space | kernels/cpu/fourier/sweep.py | fourier | kernels/test_fourier.py::test_vjp
+mean effects and their bands | index | sensitivity/mean_effects.py | sensitivity | sensitivity/test_effects.py::test_bands_are_those_of_the_average_under_the_joint_posterior
+Sobol' indices | index | sensitivity/sobol_indices.py | sensitivity | sensitivity/test_sobol.py::test_indices_of_a_posterior_mean_are_those_of_all_combinations
 the oracles' own gradients | index | - | gp_gradients | test_gradient_oracles.py::test_gradient_oracle_follows_the_definition
 """
 

@@ -429,16 +429,11 @@ def load_fitted(path: str | os.PathLike[str]) -> Fitted:
     return Fitted.load(path)
 
 
-def layers_of(model):
-    """Return the layers of a model, each with its inducing inputs; an SVGP is a layer itself."""
-    if isinstance(model, fs.MultiGP):
-        return latents_of(model)
-    return model.layers if isinstance(model, fs.DeepGP) else (model,)
-
-
 def bottom(model):
-    """Return the first layer of a model, or the model itself."""
-    return layers_of(model)[0]
+    """Return the first layer of a model, which has inducing inputs; an SVGP is a layer itself."""
+    if isinstance(model, fs.MultiGP):
+        return latents_of(model)[0]
+    return model.layers[0] if isinstance(model, fs.DeepGP) else model
 
 
 def options(model, jitter):

@@ -33,6 +33,7 @@ from ..records import is_record, leaves
 from ..records.inducing_sets import stack_sets
 from ..runtime.progress_bar import Progress
 from .columns import explain_error, refuse_dates, refuse_other_shapes
+from .effects import plot_effects
 from .kernels import fixed_fields, from_kernel
 from .model_search import names_of, warn_outside
 from .sampling import draw
@@ -393,6 +394,26 @@ class SVGPEstimator(BaseEstimator):
         check_is_fitted(self)
         made = predictor(self.model_, jitter=self.jitter_)
         write_source(made, path, self.scale_, getattr(self, "feature_names_in_", ()))
+
+    def plot_effects(self, X, columns=None, *, axes=None):
+        """Plot mean effects with 95 % bands, in the units of the data: see ``fastsvgp.effects``.
+
+        Of a classifier they are effects on probabilities. Needs Matplotlib.
+
+        Parameters
+        ----------
+        X : (N, D) array
+            Rows, usually those of training.
+        columns : sequence of numbers or names, optional
+            Default: all of up to six columns, else the six with the largest Sobol' indices.
+        axes : sequence of matplotlib Axes, optional
+            One per column; new ones by default.
+
+        Returns
+        -------
+        array of matplotlib Axes
+        """
+        return plot_effects(self, X, columns, axes)
 
     def _draw(self, X, n_samples, random_state):
         """Sample new targets jointly at X, in the units of the model."""

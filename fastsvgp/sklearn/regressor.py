@@ -11,24 +11,16 @@ from ..bounds.predict import (
     predict_quantiles,
     predict_y,
 )
-from ..likelihoods import (
-    Censored,
-    Gaussian,
-    HeteroskedasticGaussian,
-    KnownNoise,
-    Laplace,
-    StudentT,
-)
+from ..likelihoods import Censored, Gaussian
 from ..names import COUNTS, POSITIVE, PROPORTIONS
 from ..near.model import VIF
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
 from .columns import check_numbers, refuse_other_columns
+from .effects import ADDED
 from .model_search import changed_settings, check_budget, run_search, seed_of
 from .training import add_near_rows, check_neighbours
 
-# likelihoods with additive noise
-ADDED = Censored, Gaussian, HeteroskedasticGaussian, KnownNoise, Laplace, StudentT
 ABOVE_ZERO = COUNTS | POSITIVE | PROPORTIONS
 
 

@@ -338,7 +338,7 @@ def test_a_disk_that_fills_up_on_the_way_holds_whole_files_only(here, capsys, mo
     assert "No space left on device; no half-written file is left" in capsys.readouterr().err
     left = sorted(os.listdir("fit"))
     # in the order of writing; the checkpoint is removed after the first
-    results = ["model.npz", "metrics.json", "training.png", "predictions.png"]
+    results = ["model.npz", "metrics.json", "effects.png", "residuals.png"]
     assert left == (["checkpoint.npz"] if after == 1 else sorted(results[: after - 1]))
     for name in left:
         if name.endswith("npz"):

@@ -109,7 +109,9 @@ def scores(say, results):
     """Print the metrics of held-out rows, and advice."""
     test = results["test"]
     say.show("")
-    say.show(metrics.table(test, "held-out rows") if test else "  nothing was held out")
+    say.show(f"  {metrics.answer(results)}")
+    if test:
+        say.show(metrics.table(test, "held-out rows"))
     if test and (advice := metrics.advice(test, results["test_rows"], results["outcome"])):
         say.show(f"  note       {advice}")
 
