@@ -80,5 +80,6 @@ from .runtime.num_threads import (
 )
 from .train import fit as fit
 from .train.em import em as em
+from .uncertain.inputs import GaussianInputs as GaussianInputs
 
 __version__: str

@@ -23,6 +23,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),
         "near.model": ("VIF",),
         "near.record": ("NearRows", "neighbours"),
+        "uncertain.inputs": ("GaussianInputs",),
     },
     "covariances": {
         "covariances.additive": ("Additive",),
@@ -189,6 +190,7 @@ FRONT = (
     "SGPR",
     "VIF",
     "neighbours",
+    "GaussianInputs",
     "MultiGP",
     "DeepGP",
     "QSGP",

@@ -29,3 +29,4 @@ from ..collapsed.tighter import (
 )
 from ..near.model import VIF as VIF
 from ..near.record import NearRows as NearRows, neighbours as neighbours
+from ..uncertain.inputs import GaussianInputs as GaussianInputs

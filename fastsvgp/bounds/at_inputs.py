@@ -36,7 +36,7 @@ class AtInputs:
         joint=False,
         **more,
     ):
-        kind = kind_of(model)
+        kind = kind_of(model, Xs)
         self.model, self.X, self.Y, dtype = kind.checked(model, Xs, Ys, NAMES)
         self.jitter = check.jitter_amount(jitter, dtype)
         points = {} if joint else kind.points(self.model, self.X, more)

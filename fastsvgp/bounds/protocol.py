@@ -171,8 +171,13 @@ class Turn(NamedTuple):
 
 
 KINDS: dict[type, ModelKind] = {}
+AT_RECORDS: dict[type, Any] = {}  # by the type of inputs that are a record: its kind of a kind
 
 
-def kind_of(model) -> ModelKind:
-    """Return the ``ModelKind`` of a model; a class derived from a kind is another kind."""
-    return KINDS[type(model)]
+def kind_of(model, X=None) -> ModelKind:
+    """Return the ``ModelKind`` of a model; a class derived from a kind is another kind.
+
+    X : inputs of predictions; some records are served
+    """
+    kind = KINDS[type(model)]
+    return AT_RECORDS[type(X)](kind, X) if type(X) in AT_RECORDS else kind

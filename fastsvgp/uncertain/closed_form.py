@@ -1,0 +1,161 @@
+r"""Moments of f at uncertain inputs x ~ N(mu, S), for posteriors that are ``PredictiveWeights``.
+
+With k = k(Z, x), mean = k'a and var = k(x, x) + k'Q k given x, Q = sum_i s_i C_i C_i', the laws of
+total expectation and variance give, with psi = E k,
+
+    E f = psi'a,        Var f = E k(x, x) + E k'Q k + Var k'a
+    Var f = [E k(x, x) + psi'Q psi] + sum_ij G_ij Cov(k_i, k_j),       G = Q + a a'
+
+The bracket is the plain prediction with psi in place of k. Entries of G are as large as 1 / jitter;
+Cov(k_i, k_j) is computed without cancellation, so its errors vanish with S, as it does. The usual
+form E k(x, x) + G : E k k' - (E f)^2 loses up to six more digits.
+
+A mean function m(x) = w'x + b adds w'mu + b to the mean and 2 w'Cov(x, k'a) + w'S w to the
+variance. Between the rows n and n', which are independent,
+
+    Cov(f, f') = E k(x, x') + psi'Q psi',   E k(x, x') = E k(mu', x) under x ~ N(mu, S + S').
+"""
+
+import numpy as np
+
+from .. import kernels
+from ..bounds.protocol import ALL, LayerProtocol
+from ..means import ConstantMean, IdentityMean, LinearMean, ZeroMean
+from ..posteriors.base import Joint
+from ..records import Marginals
+from ..records.inducing_sets import stack_sets
+from .factors import Line
+from .nodes import refuse_samples
+from .terms import Term, terms_of
+
+
+class ClosedFormPass(LayerProtocol):
+    """Predictions in closed form, in float64 inside.
+
+    Parameters
+    ----------
+    layer : record
+        With ``PredictiveWeights`` in float64.
+    X : GaussianInputs
+        All rows of the call, checked, in float64.
+    dtype : dtype
+        That of the results.
+    """
+
+    def __init__(self, layer, X, dtype):
+        self.layer, self._dtype, self._full = layer, dtype, X.var.ndim == 3
+        self._uncertain = X.uncertain()
+        q = layer.posterior
+        self._terms = terms_of(layer.covariance, self._uncertain, self._full)
+        self._Z = np.ascontiguousarray(stack_sets(layer.inducing))
+        self.work = q.start_from(None)
+        self.num_inducing = M = q.alpha.shape[-1]
+        self._outputs = q.alpha.shape[:-1]
+        self._alpha = q.alpha.reshape(-1, M)
+        C = q.C.reshape(-1, *q.C.shape[-2:])
+        signs = q.sign.reshape(-1, q.C.shape[-2])
+        Q = np.stack([
+            kernels.matmul(one, s[:, None] * one, transpose_a=True)
+            for one, s in zip(C, signs, strict=True)
+        ])  # fmt: skip
+        self._G = (Q + self._alpha[:, :, None] * self._alpha[:, None]).reshape(-1, M * M)
+        self._slopes = slopes_of(layer.mean, self._outputs)
+
+    @property
+    def clamped(self):
+        return self.work.clamped
+
+    @property
+    def sizes(self):
+        widest = max([self.num_inducing, *(term.width for term in self._terms)])
+        return [(widest, widest)]
+
+    def _psi(self, X):
+        """Return E k(Z, x), (M, n), and E k(x, x), (n,)."""
+        psi = sum(term.expected(X.mean, X.var, self._Z) for term in self._terms)
+        return np.ascontiguousarray(psi.T), sum(t.variance(X.mean, X.var) for t in self._terms)
+
+    def _shaped(self, values):
+        return values.reshape(*self._outputs, values.shape[-1]).astype(self._dtype)
+
+    def forward(self, X, rows=ALL):
+        """Return ``(Marginals, None)`` at a chunk of rows."""
+        f, _ = self.work.project(*self._psi(X))
+        var = f.var.reshape(len(self._alpha), -1) + self._spread(X)
+        return Marginals(self._with_mean(f.mean, X), self._shaped(var)), None
+
+    def means(self, X, rows=ALL):
+        """Return the means alone."""
+        return self._with_mean(kernels.matmul(self._alpha, self._psi(X)[0]), X)
+
+    def _with_mean(self, values, X):
+        values = values.reshape(len(self._alpha), -1)
+        return self._shaped(values if self.layer.mean is None else values + self.layer.mean(X.mean))
+
+    def _spread(self, X):
+        """Return the variance (P, n) that the uncertainty of rows adds."""
+        total = np.zeros((len(self._alpha), len(X)))
+        for i, a in enumerate(self._terms):
+            for j, b in enumerate(self._terms[: i + 1]):
+                C = a.covariance(b, X.mean, X.var, self._Z, self._Z)
+                if C is not None:
+                    times = 1.0 if i == j else 2.0  # G is symmetric
+                    flat = C.reshape(len(X), -1)
+                    total += times * kernels.matmul(self._G, flat, transpose_b=True)
+        return total if self._slopes is None else total + self._of_line(X)
+
+    def _of_line(self, X):
+        """Return what the slope of a mean function adds to the variance."""
+        slopes = np.broadcast_to(self._slopes, (len(self._alpha), X.mean.shape[1]))
+        moved = X.times(slopes)  # S w
+        total = (moved * slopes[:, None]).sum(-1)
+        for p, a in enumerate(self._alpha):
+            total[p] += 2 * (self._with_inputs(X, a) * slopes[p]).sum(-1)
+        return total
+
+    def _with_inputs(self, X, a):
+        """Return Cov(x, k'a), (n, D), of each row."""
+        if self._full:
+            return sum(t.with_inputs(a, X.mean, X.var, self._Z) for t in self._terms)
+        found, ones = np.zeros_like(X.mean), np.ones((1, X.mean.shape[1]))
+        zeros = np.zeros(X.mean.shape[1])
+        for c in np.flatnonzero(self._uncertain):
+            line = Term(1.0, zeros, {int(c): Line()}, ())
+            for term in self._terms:
+                C = term.covariance(line, X.mean, X.var, self._Z, ones)
+                if C is not None:
+                    found[:, c] += (C[:, :, 0] * a).sum(-1)
+        return found
+
+    def joint(self, X):
+        """Return the ``Joint`` moments at all rows, which are independent of each other."""
+        psi, own = self._psi(X)
+        K = np.empty((len(X), len(X)))
+        for n in range(len(X)):
+            var = X.var + X.var[n]
+            K[:, n] = sum(t.expected(X.mean, var, X.mean[n : n + 1])[:, 0] for t in self._terms)
+        np.fill_diagonal(K, own)
+        mean, cov = self.work.joint(psi, K)
+        cov = cov.reshape(-1, len(X), len(X))
+        rows = np.arange(len(X))
+        cov[:, rows, rows] += self._spread(X)
+        shape = *self._outputs, len(X), len(X)
+        return Joint(self._with_mean(mean, X), cov.reshape(shape).astype(self._dtype))
+
+    def sample(self, X, num_samples, jitter, rng, name=None):
+        """Refuse: f at an uncertain input is not normal."""
+        refuse_samples()
+
+
+def slopes_of(mean, outputs):
+    """Return the slopes (1, D) or (P, D) of a mean function that is linear, None for constants."""
+    if mean is None or type(mean) in (ZeroMean, ConstantMean):
+        return None
+    if type(mean) is LinearMean:
+        return np.atleast_2d(mean.weights)
+    if type(mean) is IdentityMean:
+        return np.eye(*outputs)
+    raise TypeError(
+        f"a {type(mean).__name__} mean has no closed-form expectation under normal inputs: use"
+        " LinearMean or ConstantMean, or `nodes=5`"
+    )
