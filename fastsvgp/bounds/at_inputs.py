@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import check, kernels
-from ..records import Marginals
+from ..records import Marginals, is_record, leaves, replace
 from .mixture import Mixture, split_samples
 from .protocol import kind_of
 
@@ -111,8 +111,19 @@ def join(parts):
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
 
+def stack_rows(parts):
+    """Concatenate the rows of arrays, or of records of arrays of rows."""
+    if not is_record(parts[0]):
+        return np.concatenate(parts)
+    columns = zip(*([value for _, _, value in leaves(part)] for part in parts), strict=True)
+    names = (path for path, _, _ in leaves(parts[0]))
+    return replace(parts[0], **dict(zip(names, map(np.concatenate, columns), strict=True)))
+
+
 def total(array):
     """Sum all entries in float64; the sum is finite only if they are."""
+    if is_record(array):
+        return sum(total(value) for _, _, value in leaves(array))
     return np.add.reduce(array, axis=None, dtype=np.float64)
 
 

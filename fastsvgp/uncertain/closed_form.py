@@ -22,9 +22,9 @@ from .. import kernels
 from ..bounds.protocol import ALL, LayerProtocol
 from ..means import ConstantMean, IdentityMean, LinearMean, ZeroMean
 from ..posteriors.base import Joint
-from ..records import Marginals
+from ..records import Marginals, replace
 from ..records.inducing_sets import stack_sets
-from .factors import Line
+from .factors import Line, bumps_vjp, expected_bumps_vjp
 from .nodes import refuse_samples
 from .terms import Term, terms_of
 
@@ -42,13 +42,16 @@ class ClosedFormPass(LayerProtocol):
         That of the results.
     """
 
-    def __init__(self, layer, X, dtype):
+    def __init__(self, layer, X, dtype, need=()):
         self.layer, self._dtype, self._full = layer, dtype, X.var.ndim == 3
         self._uncertain = X.uncertain()
         q = layer.posterior
         self._terms = terms_of(layer.covariance, self._uncertain, self._full)
         self._Z = np.ascontiguousarray(stack_sets(layer.inducing))
-        self.work = q.start_from(None)
+        pulled = "inputs" in need
+        if pulled:
+            check_pullback(self._terms, layer.mean, self._full)
+        self.work = q.start_from(None, need=("blocks.Kuf",) if pulled else ())
         self.num_inducing = M = q.alpha.shape[-1]
         self._outputs = q.alpha.shape[:-1]
         self._alpha = q.alpha.reshape(-1, M)
@@ -79,10 +82,35 @@ class ClosedFormPass(LayerProtocol):
         return values.reshape(*self._outputs, values.shape[-1]).astype(self._dtype)
 
     def forward(self, X, rows=ALL):
-        """Return ``(Marginals, None)`` at a chunk of rows."""
-        f, _ = self.work.project(*self._psi(X))
+        """Return ``(Marginals, residuals)`` at a chunk of rows."""
+        f, residuals = self.work.project(*self._psi(X))
         var = f.var.reshape(len(self._alpha), -1) + self._spread(X)
-        return Marginals(self._with_mean(f.mean, X), self._shaped(var)), None
+        return Marginals(self._with_mean(f.mean, X), self._shaped(var)), (X, residuals)
+
+    def pull(self, residuals, f_bar):
+        """Return the cotangents of means and variances, as ``GaussianInputs``.
+
+        With r the cotangent of the variance, C_bar = sum_p r_p G_p for the added variance, and the
+        bracket is pulled back as a plain prediction is.
+        """
+        X, inner = residuals
+        f_bar = Marginals(*(np.asarray(bar, np.float64) for bar in (f_bar.mean, f_bar.var)))
+        psi_bar = np.ascontiguousarray(self.work.pull(inner, f_bar).T)
+        r = np.ascontiguousarray(f_bar.var.reshape(len(self._alpha), -1).T)
+        C_bar = kernels.matmul(r, self._G).reshape(len(X), *[self.num_inducing] * 2)
+        mean_bar, var_bar = np.zeros_like(X.mean), np.zeros_like(X.var)
+        e = X.mean[:, None] - self._Z
+        for i, a in enumerate(self._terms):
+            logs = psi_bar * a.expected(X.mean, X.var, self._Z)
+            bars = [expected_bumps_vjp(a.precision, logs, X.var, e)]
+            for j, b in enumerate(self._terms[: i + 1]):
+                scale = (1.0 if i == j else 2.0) * a.amplitude * b.amplitude
+                bars.append(
+                    bumps_vjp(a.precision, b.precision, scale * C_bar, X.mean, X.var, self._Z)
+                )
+            mean_bar += sum(bar[0] for bar in bars)
+            var_bar += sum(bar[1] for bar in bars)
+        return replace(X, mean=mean_bar.astype(self._dtype), var=var_bar.astype(self._dtype))
 
     def means(self, X, rows=ALL):
         """Return the means alone."""
@@ -145,6 +173,20 @@ class ClosedFormPass(LayerProtocol):
     def sample(self, X, num_samples, jitter, rng, name=None):
         """Refuse: f at an uncertain input is not normal."""
         refuse_samples()
+
+
+def check_pullback(terms, mean, full):
+    """Refuse models whose predictions have no pullback to uncertain inputs."""
+    what = "a matrix `var`" if full else None
+    if any(term.factors or term.known for term in terms):
+        what = "a covariance other than sums of RBF"
+    if mean is not None and type(mean) not in (ZeroMean, ConstantMean):
+        what = f"a {type(mean).__name__} mean"
+    if what:
+        raise TypeError(
+            f"predict_f_and_vjp: no pullback to uncertain inputs for {what}; use differences of"
+            " predict_f"
+        )
 
 
 def slopes_of(mean, outputs):

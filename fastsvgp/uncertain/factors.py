@@ -106,6 +106,54 @@ def bumps(p, r, mean, var, Z, other):
     return first, second, _rise(first, second, cross, of_e - constant[:, None], of_o)
 
 
+def bumps_vjp(p, r, C_bar, mean, var, Z):
+    """Pull cotangents (n, M, M) of ``bumps`` at one set Z back to ``mean`` and ``var``.
+
+    With W = C_bar o C, rho and gamma its sums over columns and rows, V = C_bar o (C + E f E g) the
+    cotangent of x, rho' and gamma' its sums, q = p / A, and x = kappa e e' - nu e^2 / 2
+    - omega e'^2 / 2 + constant,
+
+        mean_bar = sum_i (-q rho + (kappa - nu) rho')_i e_i + (the same of g with gamma, omega)
+        var_bar = sum_i (q^2 e_i^2 - q) rho_i / 2 + (the same of g)
+                  + kappa' e'V e - nu' sum rho' e^2 / 2 - omega' sum gamma' e^2 / 2
+                  + constant' sum V
+
+    where, primes for d / ds, kappa' = p r / D^2, constant' = p r (2 s - s^2 (p + r) / D) / (2 A B),
+    nu' = p^2 r (2 s - s^2 ((p + r) / D + p / A)) / (D A), and alike for omega.
+    """
+    e = mean[:, None] - Z
+    first, second, C = bumps(p, r, mean, var, Z, Z)
+    if C is None:
+        return np.zeros_like(mean), np.zeros_like(var)
+    A, B, D = 1 + p * var, 1 + r * var, 1 + (p + r) * var
+    W = C_bar * C
+    V = W + C_bar * first[:, :, None] * second[:, None]
+    rows, columns, total = V.sum(2), V.sum(1), V.sum((1, 2))[:, None]
+    kappa, both = p * r * var / D, p * r * var**2 / D
+    of_x = _moment(rows, e, 1) * (kappa - both * p / A)
+    of_x += _moment(columns, e, 1) * (kappa - both * r / B)
+    mean_bar, var_bar = expected_bumps_vjp(p, W.sum(2), var, e)
+    more = expected_bumps_vjp(r, W.sum(1), var, e)
+    var_bar += p * r / D**2 * (kernels.matmul(V, e) * e).sum(1)
+    for u, a, sums in ((p, A, rows), (r, B, columns)):
+        slope = p * r * u * (2 * var - var**2 * ((p + r) / D + u / a)) / (D * a)
+        var_bar -= 0.5 * slope * _moment(sums, e, 2)
+    var_bar += 0.5 * p * r * (2 * var - var**2 * (p + r) / D) / (A * B) * total
+    return mean_bar + more[0] + of_x, var_bar + more[1]
+
+
+def expected_bumps_vjp(p, log_bar, var, e):
+    """Pull cotangents (n, M) of log E f back to mean and variance, (n, D) each."""
+    q = p / (1 + p * var)
+    var_bar = 0.5 * (q**2 * _moment(log_bar, e, 2) - q * log_bar.sum(1)[:, None])
+    return -q * _moment(log_bar, e, 1), var_bar
+
+
+def _moment(weights, e, power):
+    """Return sum_i weights_i e_i^power, (n, D)."""
+    return kernels.matmul(weights[:, None], e**power)[:, 0]
+
+
 def expected_bumps(p, var, e):
     """Return E f (n, M) of a product of bumps, for e = mean - Z (n, M, D)."""
     A = 1 + p * var

@@ -161,14 +161,9 @@ class AtGaussianInputs(ModelKind):
         return model, inputs, Y, self._dtype
 
     def begin(self, model, jitter, columns=0, need=(), **quantities):
-        if "inputs" in need:
-            raise TypeError(
-                "predict_f_and_vjp: `Xs` must be an array, got GaussianInputs, whose pullback is"
-                " not available; use differences of predict_f"
-            )
         fast = predictor(model, jitter=jitter, dtype=np.float64)
         closed = self._X.nodes is None and self._X.uncertain().any()
-        return (ClosedFormPass if closed else NodesPass)(fast, self._X, self._dtype)
+        return (ClosedFormPass if closed else NodesPass)(fast, self._X, self._dtype, need)
 
 
 AT_RECORDS[GaussianInputs] = AtGaussianInputs

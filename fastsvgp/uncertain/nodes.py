@@ -18,7 +18,12 @@ MOST_COLUMNS = 2
 class NodesPass(LayerProtocol):
     """Predictions at nodes, averaged, in float64 inside; arguments as of ``ClosedFormPass``."""
 
-    def __init__(self, layer, X, dtype):
+    def __init__(self, layer, X, dtype, need=()):
+        if "inputs" in need:
+            raise TypeError(
+                "predict_f_and_vjp: no pullback to uncertain inputs with `nodes`, or without an"
+                " uncertain column; use differences of predict_f, or an array"
+            )
         columns = np.flatnonzero(X.uncertain())
         if X.var.ndim == 3 and len(columns):
             raise ValueError(

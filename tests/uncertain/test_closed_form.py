@@ -225,6 +225,57 @@ def test_nodes(rng, covariance):
     assert_same(one, fs.predict_f(model, mean))
 
 
+PULLED = {
+    "rbf": LONG,
+    "two lengthscales": LONG + SHORT,
+    "single columns": COVARIANCES["single columns"],
+    "product of bumps": COVARIANCES["product of bumps"],
+}
+
+
+@pytest.mark.parametrize("axes", [(), (3,)], ids=str)
+@pytest.mark.parametrize("name", PULLED)
+def test_the_pullback_by_differences(rng, name, axes):
+    mean_function = fs.means.ConstantMean(0.3)
+    model, mean, var = problem(rng, PULLED[name], axes, mean_function)
+    m, v, vjp = fs.predict_f_and_vjp(model, fs.GaussianInputs(mean, var))
+    assert_same((m, v), fs.predict_f(model, fs.GaussianInputs(mean, var)), 1e-14)
+    bars = rng.standard_normal((2, *m.shape))
+
+    def value(mean, var):
+        found = fs.predict_f(model, fs.GaussianInputs(mean, var))
+        return sum((bar * one).sum() for bar, one in zip(bars, found, strict=True))
+
+    ours, h = vjp(*bars), 1e-3
+    for place in np.ndindex(N, D):
+        step = np.zeros((N, D))
+        step[place] = h
+        for got, line in (
+            (ours.mean, lambda t, step=step: value(mean + t * step, var)),
+            (ours.var, lambda t, step=step: value(mean, var + t * step)),
+        ):
+            near, far = line(1) - line(-1), line(2) - line(-2)
+            assert got[place] == pytest.approx((8 * near - far) / (12 * h), rel=1e-7, abs=1e-8)
+    assert_same((vjp(*bars).mean, vjp(*bars).var), (ours.mean, ours.var), 1e-13)  # recomputed
+    alone = fs.predict_f_and_vjp(model, fs.GaussianInputs(mean, 0 * var + 1e-300))[2](*bars)
+    plain = fs.predict_f_and_vjp(model, mean)[2](*bars)
+    assert_same([alone.mean], [plain])
+
+
+def test_pullbacks_that_are_not_served(rng):
+    model, mean, var = problem(rng)
+    Xs, S = fs.GaussianInputs(mean, var), var[:, None] * np.eye(D)
+    refused = [
+        (fs.replace(model, covariance=LONG + fs.Linear()), Xs, "a covariance other than sums"),
+        (fs.replace(model, mean=fs.means.LinearMean(np.ones(D))), Xs, "a LinearMean mean"),
+        (model, fs.GaussianInputs(mean, S), "a matrix `var`"),
+        (model, fs.GaussianInputs(mean, var, nodes=3), "with `nodes`"),
+    ]
+    for model, Xs, said in refused:
+        with pytest.raises(TypeError, match=f"no pullback to uncertain inputs.* {said}"):
+            fs.predict_f_and_vjp(model, Xs)
+
+
 def test_float32_models_are_computed_in_float64(rng):
     model, mean, var = problem(rng, axes=(2,))
     low = fs.records.tree_map(np.float32, model)
