@@ -28,6 +28,8 @@ from .factors import Line, bumps_vjp, expected_bumps_vjp
 from .nodes import refuse_samples
 from .terms import Term, terms_of
 
+EACH = 8  # arrays of M^2 numbers a row that a chunk counts: smaller chunks stay in the caches
+
 
 class ClosedFormPass(LayerProtocol):
     """Predictions in closed form, in float64 inside.
@@ -71,7 +73,7 @@ class ClosedFormPass(LayerProtocol):
     @property
     def sizes(self):
         widest = max([self.num_inducing, *(term.width for term in self._terms)])
-        return [(widest, widest)]
+        return [(widest, EACH * widest)]
 
     def _psi(self, X):
         """Return E k(Z, x), (M, n), and E k(x, x), (n,)."""
@@ -105,9 +107,8 @@ class ClosedFormPass(LayerProtocol):
             bars = [expected_bumps_vjp(a.precision, logs, X.var, e)]
             for j, b in enumerate(self._terms[: i + 1]):
                 scale = (1.0 if i == j else 2.0) * a.amplitude * b.amplitude
-                bars.append(
-                    bumps_vjp(a.precision, b.precision, scale * C_bar, X.mean, X.var, self._Z)
-                )
+                at = scale * C_bar, X.mean, X.var, self._Z
+                bars.append(bumps_vjp(a.precision, b.precision, *at))
             mean_bar += sum(bar[0] for bar in bars)
             var_bar += sum(bar[1] for bar in bars)
         return replace(X, mean=mean_bar.astype(self._dtype), var=var_bar.astype(self._dtype))

@@ -87,23 +87,24 @@ def covariance(f, g, mu, s, z, other):
     return np.swapaxes(RULES[type(g), type(f)](g, f, mu, s, other, z), 1, 2)
 
 
-def bumps(p, r, mean, var, Z, other):
+def bumps(p, r, mean, var, Z, other, left=1.0, right=1.0):
     """Return the expectations (n, M), (n, M') of two products of bumps, and their covariance.
 
-    p, r : (D,) precisions. ``mean``, ``var`` (n, D); Z (M, D); ``other`` (M', D). The covariance
-    (n, M, M') is None if it is zero.
+    p, r : (D,) precisions. ``mean``, ``var`` (n, D); Z (M, D); ``other`` (M', D). ``left`` and
+    ``right``, numbers or (n, M) and (n, M'), multiply the two. The covariance (n, M, M') is None if
+    it is zero.
     """
     e, o = mean[:, None] - Z, mean[:, None] - other
-    first, second = expected_bumps(p, var, e), expected_bumps(r, var, o)
+    first, second = left * expected_bumps(p, var, e), right * expected_bumps(r, var, o)
     both = p * r * var
     if not both.any():
         return first, second, None
     A, B, D = 1 + p * var, 1 + r * var, 1 + (p + r) * var
-    cross = kernels.matmul(e * (both / D)[:, None], o, transpose_b=True)
     of_e = 0.5 * ((both * p * var / (D * A))[:, None] * e**2).sum(-1)
     of_o = 0.5 * ((both * r * var / (D * B))[:, None] * o**2).sum(-1)
     constant = 0.5 * np.log1p(both * var / D).sum(-1)
-    return first, second, _rise(first, second, cross, of_e - constant[:, None], of_o)
+    of_e -= constant[:, None]
+    return first, second, _rise(first, second, e * (both / D)[:, None], o, of_e, of_o)
 
 
 def bumps_vjp(p, r, C_bar, mean, var, Z):
@@ -160,7 +161,7 @@ def expected_bumps(p, var, e):
     return np.exp(-0.5 * ((p / A)[:, None] * e**2).sum(-1) - 0.5 * np.log(A).sum(-1)[:, None])
 
 
-def full_bumps(p, r, mean, S, Z, other):
+def full_bumps(p, r, mean, S, Z, other, left=1.0, right=1.0):
     """``bumps`` for matrices S (n, D, D).
 
     With P, R diagonal, T_P = (S^-1 + P)^-1 = (I + S P)^-1 S, T = (S^-1 + P + R)^-1, and e, e' of
@@ -171,20 +172,20 @@ def full_bumps(p, r, mean, S, Z, other):
     """
     e, o, unit = mean[:, None] - Z, mean[:, None] - other, np.eye(S.shape[-1])
     inverse_p, inverse_r = _solve(unit + S * p, unit), _solve(unit + S * r, unit)
-    first = _expected_full(p, inverse_p, e)
-    second = _expected_full(r, inverse_r, o)
+    first = left * _expected_full(p, inverse_p, e)
+    second = right * _expected_full(r, inverse_r, o)
     if not (np.diagonal(S, axis1=1, axis2=2) * p * r).any():
         return first, second, None
     of_p, of_r = kernels.matmul(inverse_p, S), kernels.matmul(inverse_r, S)
     T = _solve(unit + S * (p + r), S)
-    left = p[:, None] * T * r  # P T R
-    cross = kernels.matmul(kernels.matmul(e, left), o, transpose_b=True)
-    of_e = 0.5 * _quadratic(e, kernels.matmul(left, of_p * p))
-    of_o = 0.5 * _quadratic(o, kernels.matmul(np.swapaxes(left, 1, 2).copy(), of_r * r))
+    inner = p[:, None] * T * r  # P T R
+    of_e = 0.5 * _quadratic(e, kernels.matmul(inner, of_p * p))
+    of_o = 0.5 * _quadratic(o, kernels.matmul(np.swapaxes(inner, 1, 2).copy(), of_r * r))
     U = r[:, None] * _solve(unit + of_p * r, unit)
     V = kernels.matmul(of_p * p, S)
     constant = 0.5 * np.log1p(np.linalg.eigvals(kernels.matmul(U, V)).real).sum(-1)
-    return first, second, _rise(first, second, cross, of_e - constant[:, None], of_o)
+    of_e -= constant[:, None]
+    return first, second, _rise(first, second, kernels.matmul(e, inner), o, of_e, of_o)
 
 
 def full_expected(p, mean, S, Z):
@@ -214,21 +215,26 @@ def _quadratic(e, A):
     return (kernels.matmul(e, A) * e).sum(-1)
 
 
-def _rise(first, second, cross, minus_first, minus_second):
-    """Return a_i b_j expm1(cross_ij - minus_i - minus_j). Overwrites ``cross``."""
-    cross -= minus_first[:, :, None]
-    cross -= minus_second[:, None]
-    far = cross > LARGEST
-    if not far.any():
-        outer = np.expm1(cross, out=cross)
-        outer *= first[:, :, None]
-        outer *= second[:, None]
-        return outer
-    outer = first[:, :, None] * second[:, None]
+def _rise(first, second, e, o, minus_first, minus_second):
+    """Return a_i b_j expm1(e_i . o_j - minus_i - minus_j), (n, M, M')."""
+    e = np.concatenate([e, -minus_first[:, :, None], np.ones((*e.shape[:2], 1))], axis=2)
+    o = np.concatenate([o, np.ones((*o.shape[:2], 1)), -minus_second[:, :, None]], axis=2)
+    x = kernels.matmul(e, o, transpose_b=True)
+    if x.max(initial=0.0) > LARGEST:
+        return _far_rise(first, second, x)
+    x = np.expm1(x, out=x)
+    x *= first[:, :, None]
+    x *= second[:, None]
+    return x
+
+
+def _far_rise(first, second, x):
+    """``_rise`` of exponents x whose exp may overflow, where ``first`` and ``second`` are tiny."""
+    outer, far = first[:, :, None] * second[:, None], x > LARGEST
     with np.errstate(divide="ignore"):
-        logs = np.log(first)[:, :, None] + np.log(second)[:, None]
-    near = outer * np.expm1(np.minimum(cross, LARGEST))
-    return np.where(far, np.exp(np.where(far, cross + logs, 0.0)) - outer, near)
+        logs = np.log(np.abs(first))[:, :, None] + np.log(np.abs(second))[:, None]
+    moved = np.sign(outer) * np.exp(np.where(far, x + logs, 0.0))
+    return np.where(far, moved - outer, outer * np.expm1(np.minimum(x, LARGEST)))
 
 
 def _damp(w, s):

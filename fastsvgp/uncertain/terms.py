@@ -82,31 +82,31 @@ class Term(NamedTuple):
 
     def covariance(self, other, mean, var, Z, others):
         """Return Cov(t(Z, x), t'(others, x)), (n, M, M'), with another term; None if it is 0."""
-        scale = self._known(mean, Z)[:, :, None] * other._known(mean, others)[:, None]
-        scale *= self.amplitude * other.amplitude
+        left = self.amplitude * self._known(mean, Z)
+        right = other.amplitude * other._known(mean, others)
         if var.ndim == 3:
-            found = full_bumps(self.precision, other.precision, mean, var, Z, others)[2]
-            return None if found is None else found * scale
+            at = mean, var, Z, others, left, right
+            return full_bumps(self.precision, other.precision, *at)[2]
         single = sorted({*self.factors, *other.factors})
         rest = [c for c in range(len(self.precision)) if c not in single]
-        at = mean[:, rest], var[:, rest], Z[:, rest], others[:, rest]
+        at = mean[:, rest], var[:, rest], Z[:, rest], others[:, rest], left, right
         a, b, C = bumps(self.precision[rest], other.precision[rest], *at)
+        if not single:
+            return C
         outer = a[:, :, None] * b[:, None]
         for c in single:
             at = mean[:, c], var[:, c]
             f, g = self.factor(c), other.factor(c)
-            ends = [
-                1.0 if one is None else expected(one, *at, points[:, c])[index]
-                for one, points, index in (
-                    (f, Z, np.s_[:, :, None]), (g, others, np.s_[:, None])
-                )
-            ]  # fmt: skip
-            own = ends[0] * ends[1]
+            own = 1.0
+            if f is not None:
+                own = expected(f, *at, Z[:, c])[:, :, None]
+            if g is not None:
+                own = own * expected(g, *at, others[:, c])[:, None]
             shared = f is not None and g is not None and at[1].any()
             new = covariance(f, g, *at, Z[:, c], others[:, c]) if shared else None
             C = _combine(C, outer, new, own)
             outer = outer * own
-        return None if C is None else C * scale
+        return C
 
     def with_inputs(self, a, mean, S, Z):
         """Return Cov(x, k(Z, x)'a), (n, D), for matrices S (n, D, D).
