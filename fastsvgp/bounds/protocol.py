@@ -118,6 +118,19 @@ class LayerProtocol(Protocol):
         raise TypeError(f"{type(self).__name__} does not keep its blocks")
 
 
+class Functions(NamedTuple):
+    """The functions of a model: f = mixing g + mean, where g are the outputs of the layers.
+
+    mixing : (J, L) array or None
+    axes : leading axes of f; None for those of the one layer
+    """
+
+    layers: tuple
+    mixing: Any = None
+    mean: Any = None
+    axes: tuple | None = None
+
+
 class ModelKind:
     """What a kind of model with one likelihood above one layer supplies."""
 
@@ -150,6 +163,10 @@ class ModelKind:
     def gradient(self, model, bars, likelihood_bar):
         """Make the record of a gradient from the result of ``finish``, or from None."""
         raise NotImplementedError
+
+    def functions(self, model) -> Functions | None:
+        """Return what moments over uncertain inputs need; None if the model has draws of a row."""
+        return None
 
     def check_natural(self, function, model):
         """Raise ``TypeError`` if a posterior of the model has no natural steps."""

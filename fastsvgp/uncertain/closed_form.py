@@ -42,29 +42,34 @@ class ClosedFormPass(LayerProtocol):
         All rows of the call, checked, in float64.
     dtype : dtype
         That of the results.
+    need : tuple of str
+        "inputs" for ``pull``.
+    alone : bool
+        False leaves out Var(k'a) and the slope of the mean function, for ``MixedPass``.
     """
 
-    def __init__(self, layer, X, dtype, need=()):
+    def __init__(self, layer, X, dtype, need=(), alone=True):
         self.layer, self._dtype, self._full = layer, dtype, X.var.ndim == 3
         self._uncertain = X.uncertain()
         q = layer.posterior
-        self._terms = terms_of(layer.covariance, self._uncertain, self._full)
-        self._Z = np.ascontiguousarray(stack_sets(layer.inducing))
+        self.terms = terms_of(layer.covariance, self._uncertain, self._full)
+        self.Z = np.ascontiguousarray(stack_sets(layer.inducing))
         pulled = "inputs" in need
         if pulled:
-            check_pullback(self._terms, layer.mean, self._full)
+            check_pullback(self.terms, layer.mean, self._full)
         self.work = q.start_from(None, need=("blocks.Kuf",) if pulled else ())
         self.num_inducing = M = q.alpha.shape[-1]
         self._outputs = q.alpha.shape[:-1]
-        self._alpha = q.alpha.reshape(-1, M)
+        self.alpha = q.alpha.reshape(-1, M)
         C = q.C.reshape(-1, *q.C.shape[-2:])
         signs = q.sign.reshape(-1, q.C.shape[-2])
         Q = np.stack([
             kernels.matmul(one, s[:, None] * one, transpose_a=True)
             for one, s in zip(C, signs, strict=True)
         ])  # fmt: skip
-        self._G = (Q + self._alpha[:, :, None] * self._alpha[:, None]).reshape(-1, M * M)
-        self._slopes = slopes_of(layer.mean, self._outputs)
+        G = Q + self.alpha[:, :, None] * self.alpha[:, None] if alone else Q
+        self._G = G.reshape(-1, M * M)
+        self._slopes = slopes_of(layer.mean, self._outputs) if alone else None
 
     @property
     def clamped(self):
@@ -72,13 +77,13 @@ class ClosedFormPass(LayerProtocol):
 
     @property
     def sizes(self):
-        widest = max([self.num_inducing, *(term.width for term in self._terms)])
+        widest = max([self.num_inducing, *(term.width for term in self.terms)])
         return [(widest, EACH * widest)]
 
     def _psi(self, X):
         """Return E k(Z, x), (M, n), and E k(x, x), (n,)."""
-        psi = sum(term.expected(X.mean, X.var, self._Z) for term in self._terms)
-        return np.ascontiguousarray(psi.T), sum(t.variance(X.mean, X.var) for t in self._terms)
+        psi = sum(term.expected(X.mean, X.var, self.Z) for term in self.terms)
+        return np.ascontiguousarray(psi.T), sum(t.variance(X.mean, X.var) for t in self.terms)
 
     def _shaped(self, values):
         return values.reshape(*self._outputs, values.shape[-1]).astype(self._dtype)
@@ -86,7 +91,7 @@ class ClosedFormPass(LayerProtocol):
     def forward(self, X, rows=ALL):
         """Return ``(Marginals, residuals)`` at a chunk of rows."""
         f, residuals = self.work.project(*self._psi(X))
-        var = f.var.reshape(len(self._alpha), -1) + self._spread(X)
+        var = f.var.reshape(len(self.alpha), -1) + self._spread(X)
         return Marginals(self._with_mean(f.mean, X), self._shaped(var)), (X, residuals)
 
     def pull(self, residuals, f_bar):
@@ -98,16 +103,16 @@ class ClosedFormPass(LayerProtocol):
         X, inner = residuals
         f_bar = Marginals(*(np.asarray(bar, np.float64) for bar in (f_bar.mean, f_bar.var)))
         psi_bar = np.ascontiguousarray(self.work.pull(inner, f_bar).T)
-        r = np.ascontiguousarray(f_bar.var.reshape(len(self._alpha), -1).T)
+        r = np.ascontiguousarray(f_bar.var.reshape(len(self.alpha), -1).T)
         C_bar = kernels.matmul(r, self._G).reshape(len(X), *[self.num_inducing] * 2)
         mean_bar, var_bar = np.zeros_like(X.mean), np.zeros_like(X.var)
-        e = X.mean[:, None] - self._Z
-        for i, a in enumerate(self._terms):
-            logs = psi_bar * a.expected(X.mean, X.var, self._Z)
+        e = X.mean[:, None] - self.Z
+        for i, a in enumerate(self.terms):
+            logs = psi_bar * a.expected(X.mean, X.var, self.Z)
             bars = [expected_bumps_vjp(a.precision, logs, X.var, e)]
-            for j, b in enumerate(self._terms[: i + 1]):
+            for j, b in enumerate(self.terms[: i + 1]):
                 scale = (1.0 if i == j else 2.0) * a.amplitude * b.amplitude
-                at = scale * C_bar, X.mean, X.var, self._Z
+                at = scale * C_bar, X.mean, X.var, self.Z
                 bars.append(bumps_vjp(a.precision, b.precision, *at))
             mean_bar += sum(bar[0] for bar in bars)
             var_bar += sum(bar[1] for bar in bars)
@@ -115,18 +120,18 @@ class ClosedFormPass(LayerProtocol):
 
     def means(self, X, rows=ALL):
         """Return the means alone."""
-        return self._with_mean(kernels.matmul(self._alpha, self._psi(X)[0]), X)
+        return self._with_mean(kernels.matmul(self.alpha, self._psi(X)[0]), X)
 
     def _with_mean(self, values, X):
-        values = values.reshape(len(self._alpha), -1)
+        values = values.reshape(len(self.alpha), -1)
         return self._shaped(values if self.layer.mean is None else values + self.layer.mean(X.mean))
 
     def _spread(self, X):
         """Return the variance (P, n) that the uncertainty of rows adds."""
-        total = np.zeros((len(self._alpha), len(X)))
-        for i, a in enumerate(self._terms):
-            for j, b in enumerate(self._terms[: i + 1]):
-                C = a.covariance(b, X.mean, X.var, self._Z, self._Z)
+        total = np.zeros((len(self._G), len(X)))
+        for i, a in enumerate(self.terms):
+            for j, b in enumerate(self.terms[: i + 1]):
+                C = a.covariance(b, X.mean, X.var, self.Z, self.Z)
                 if C is not None:
                     times = 1.0 if i == j else 2.0  # G is symmetric
                     flat = C.reshape(len(X), -1)
@@ -135,23 +140,23 @@ class ClosedFormPass(LayerProtocol):
 
     def _of_line(self, X):
         """Return what the slope of a mean function adds to the variance."""
-        slopes = np.broadcast_to(self._slopes, (len(self._alpha), X.mean.shape[1]))
+        slopes = np.broadcast_to(self._slopes, (len(self.alpha), X.mean.shape[1]))
         moved = X.times(slopes)  # S w
         total = (moved * slopes[:, None]).sum(-1)
-        for p, a in enumerate(self._alpha):
-            total[p] += 2 * (self._with_inputs(X, a) * slopes[p]).sum(-1)
+        for p, a in enumerate(self.alpha):
+            total[p] += 2 * (self.with_inputs(X, a) * slopes[p]).sum(-1)
         return total
 
-    def _with_inputs(self, X, a):
+    def with_inputs(self, X, a):
         """Return Cov(x, k'a), (n, D), of each row."""
         if self._full:
-            return sum(t.with_inputs(a, X.mean, X.var, self._Z) for t in self._terms)
+            return sum(t.with_inputs(a, X.mean, X.var, self.Z) for t in self.terms)
         found, ones = np.zeros_like(X.mean), np.ones((1, X.mean.shape[1]))
         zeros = np.zeros(X.mean.shape[1])
         for c in np.flatnonzero(self._uncertain):
             line = Term(1.0, zeros, {int(c): Line()}, ())
-            for term in self._terms:
-                C = term.covariance(line, X.mean, X.var, self._Z, ones)
+            for term in self.terms:
+                C = term.covariance(line, X.mean, X.var, self.Z, ones)
                 if C is not None:
                     found[:, c] += (C[:, :, 0] * a).sum(-1)
         return found
@@ -162,7 +167,7 @@ class ClosedFormPass(LayerProtocol):
         K = np.empty((len(X), len(X)))
         for n in range(len(X)):
             var = X.var + X.var[n]
-            K[:, n] = sum(t.expected(X.mean, var, X.mean[n : n + 1])[:, 0] for t in self._terms)
+            K[:, n] = sum(t.expected(X.mean, var, X.mean[n : n + 1])[:, 0] for t in self.terms)
         np.fill_diagonal(K, own)
         mean, cov = self.work.joint(psi, K)
         cov = cov.reshape(-1, len(X), len(X))

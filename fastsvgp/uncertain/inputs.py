@@ -5,12 +5,13 @@ import numpy as np
 from .. import check
 from ..bounds.predictor import predictor
 from ..bounds.protocol import AT_RECORDS, ModelKind
-from ..bounds.svgp import OfSVGP
+from ..covariances.checks import all_codes
 from ..records import leaf, record, static
 from ..records.dtypes import common_dtype
 from ..records.typed import Array
 from ..runtime.dispatch import is_on_device
 from .closed_form import ClosedFormPass
+from .mixed import MixedPass
 from .nodes import NodesPass
 
 MOST_NODES = 100
@@ -143,16 +144,17 @@ class AtGaussianInputs(ModelKind):
         self._kind, self._X = kind, X
 
     def checked(self, model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
-        if type(self._kind) is not OfSVGP:
+        if type(self._kind).functions is ModelKind.functions:
             raise TypeError(
-                f"`{names[0]}` is GaussianInputs, which an SVGP takes, not a"
-                f" {type(model).__name__}: draw inputs yourself, and average the predictions"
+                f"`{names[0]}` is GaussianInputs, which an SVGP or MultiGP takes, not a"
+                f" {type(model).__name__}: draw inputs, and average the predictions"
             )
         self._X = inputs = check_inputs(names[0], X)
         mean = inputs.mean if X.mean.dtype.kind != "f" else X.mean
         model, mean, Y, self._dtype = self._kind.checked(model, mean, Y, names)
         uncertain = inputs.uncertain()
-        for column in model.covariance.code_columns(mean.shape[1]):
+        covariances = [layer.covariance for layer in self._kind.functions(model).layers]
+        for column in all_codes(covariances, mean.shape[1]):
             if uncertain[column]:
                 raise ValueError(
                     f"`{names[0]}.var` must be 0 in column {column}, which holds codes: a category"
@@ -162,8 +164,12 @@ class AtGaussianInputs(ModelKind):
 
     def begin(self, model, jitter, columns=0, need=(), **quantities):
         fast = predictor(model, jitter=jitter, dtype=np.float64)
-        closed = self._X.nodes is None and self._X.uncertain().any()
-        return (ClosedFormPass if closed else NodesPass)(fast, self._X, self._dtype, need)
+        if self._X.nodes is not None or not self._X.uncertain().any():
+            return NodesPass(self._kind.begin(fast, 0.0), self._X, self._dtype, need)
+        functions = self._kind.functions(fast)
+        if functions.axes is None:
+            return ClosedFormPass(functions.layers[0], self._X, self._dtype, need)
+        return MixedPass(functions, self._X, self._dtype, need)
 
 
 AT_RECORDS[GaussianInputs] = AtGaussianInputs

@@ -7,7 +7,6 @@ With nodes x_q of weights w_q, in at most two uncertain columns,
 
 import numpy as np
 
-from ..bounds.posterior_passes import layer_pass
 from ..bounds.protocol import ALL, LayerProtocol
 from ..posteriors.base import Joint
 from ..records import Marginals
@@ -16,7 +15,10 @@ MOST_COLUMNS = 2
 
 
 class NodesPass(LayerProtocol):
-    """Predictions at nodes, averaged, in float64 inside; arguments as of ``ClosedFormPass``."""
+    """Predictions at nodes, averaged, in float64 inside.
+
+    ``layer`` is the pass of a predictor; further arguments as of ``ClosedFormPass``.
+    """
 
     def __init__(self, layer, X, dtype, need=()):
         if "inputs" in need:
@@ -43,7 +45,7 @@ class NodesPass(LayerProtocol):
         for column, values in zip(columns, grid, strict=True):
             self._offsets[:, column] = values.ravel()
         self._weights = weights.ravel()
-        self._dtype, self._layer = dtype, layer_pass(layer, 0.0)
+        self._dtype, self._layer = dtype, layer
 
     @property
     def clamped(self):
@@ -83,6 +85,15 @@ class NodesPass(LayerProtocol):
         rows = np.arange(len(X))
         cov[..., rows, rows] = own
         return Joint(centre.astype(self._dtype), cov.astype(self._dtype))
+
+    def joint_outputs(self, X):
+        """Return means (P, n), and covariances (n, P, P) over the functions at each row."""
+        mean, cov = self._layer.joint_outputs(self._nodes(X))
+        centre = self._average(mean)
+        apart = (mean - np.repeat(centre, len(self._weights), axis=-1)).T
+        cov = np.moveaxis(cov + apart[:, :, None] * apart[:, None], 0, -1)
+        cov = np.moveaxis(self._average(cov), -1, 0)
+        return centre.astype(self._dtype), cov.astype(self._dtype)
 
     def sample(self, X, num_samples, jitter, rng, name=None):
         """Refuse: f at an uncertain input is not normal."""
