@@ -23,6 +23,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),
         "near.model": ("VIF",),
         "near.record": ("NearRows", "neighbours"),
+        "uncertain.input_covariance": ("input_covariance",),
         "uncertain.inputs": ("GaussianInputs",),
     },
     "covariances": {

@@ -15,6 +15,7 @@ from .. import check, models
 from ..bounds import objectives, predict, predict_vjp, predictor  # noqa: F401, what they register is shared
 from ..bounds.protocol import KINDS, Functions, ModelKind
 from ..bounds.svgp import SVGP
+from ..uncertain import input_covariance  # noqa: F401, as above
 from .latent_pass import LatentPass
 from .mixing import Mixing
 from .model import MultiGP, axes_of, check_multi_gp, counts_of, layers_of, naming_latent
@@ -95,5 +96,6 @@ models.share(
     "predict_f_and_vjp",
     "predictor",
     "sample_f",
+    "input_covariance",
 )
 models.share(MultiGP, SVGP, "predict_f", options=FunctionOptions)

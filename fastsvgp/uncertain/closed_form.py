@@ -161,6 +161,11 @@ class ClosedFormPass(LayerProtocol):
                     found[:, c] += (C[:, :, 0] * a).sum(-1)
         return found
 
+    def with_functions(self, X):
+        """Return Cov(x, f), (P, n, D)."""
+        found = np.stack([self.with_inputs(X, a) for a in self.alpha])
+        return found if self._slopes is None else found + X.times(self._slopes)
+
     def joint(self, X):
         """Return the ``Joint`` moments at all rows, which are independent of each other."""
         psi, own = self._psi(X)

@@ -152,7 +152,7 @@ def expected_bumps_vjp(p, log_bar, var, e):
 
 def _moment(weights, e, power):
     """Return sum_i weights_i e_i^power, (n, D)."""
-    return kernels.matmul(weights[:, None], e**power)[:, 0]
+    return (weights[:, :, None] * e**power).sum(1)
 
 
 def expected_bumps(p, var, e):
@@ -176,16 +176,16 @@ def full_bumps(p, r, mean, S, Z, other, left=1.0, right=1.0):
     second = right * _expected_full(r, inverse_r, o)
     if not (np.diagonal(S, axis1=1, axis2=2) * p * r).any():
         return first, second, None
-    of_p, of_r = kernels.matmul(inverse_p, S), kernels.matmul(inverse_r, S)
+    of_p, of_r = _product(inverse_p, S), _product(inverse_r, S)
     T = _solve(unit + S * (p + r), S)
     inner = p[:, None] * T * r  # P T R
-    of_e = 0.5 * _quadratic(e, kernels.matmul(inner, of_p * p))
-    of_o = 0.5 * _quadratic(o, kernels.matmul(np.swapaxes(inner, 1, 2).copy(), of_r * r))
+    of_e = 0.5 * _quadratic(e, _product(inner, of_p * p))
+    of_o = 0.5 * _quadratic(o, _product(np.swapaxes(inner, 1, 2), of_r * r))
     U = r[:, None] * _solve(unit + of_p * r, unit)
-    V = kernels.matmul(of_p * p, S)
-    constant = 0.5 * np.log1p(np.linalg.eigvals(kernels.matmul(U, V)).real).sum(-1)
+    V = _product(of_p * p, S)
+    constant = 0.5 * np.log1p(np.linalg.eigvals(_product(U, V)).real).sum(-1)
     of_e -= constant[:, None]
-    return first, second, _rise(first, second, kernels.matmul(e, inner), o, of_e, of_o)
+    return first, second, _rise(first, second, _product(e, inner), o, of_e, of_o)
 
 
 def full_expected(p, mean, S, Z):
@@ -197,7 +197,7 @@ def full_expected(p, mean, S, Z):
 def tilted(p, S, e):
     """Return (I + S P)^-1 S P e, (n, D), for one vector e (n, D) a row."""
     unit = np.eye(S.shape[-1])
-    return kernels.matmul(_solve(unit + S * p, S), (p * e)[:, :, None])[:, :, 0]
+    return _product(_solve(unit + S * p, S), (p * e)[:, :, None])[:, :, 0]
 
 
 def _expected_full(p, inverse, e):
@@ -210,9 +210,17 @@ def _solve(A, B):
     return np.ascontiguousarray(np.linalg.solve(A, np.broadcast_to(B, A.shape)))
 
 
+def _product(A, B):
+    """Return A_n B_n for (n, m, k) and (n, k, l) with few k and l, by passes over all n."""
+    total = A[:, :, :1] * B[:, :1]
+    for k in range(1, A.shape[2]):
+        total += A[:, :, k, None] * B[:, k, None]
+    return total
+
+
 def _quadratic(e, A):
     """Return e_i' A e_i, (n, M), for e (n, M, D) and A (n, D, D)."""
-    return (kernels.matmul(e, A) * e).sum(-1)
+    return (_product(e, A) * e).sum(-1)
 
 
 def _rise(first, second, e, o, minus_first, minus_second):

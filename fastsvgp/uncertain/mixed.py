@@ -104,8 +104,7 @@ class MixedPass(LayerProtocol):
         cov[:, places, places] += var.T
         cov = self._mixed(self._mixed(cov))
         if self._slopes.any():
-            shared = [work.with_inputs(X, a) for work in self.passes for a in work.alpha]
-            B = self._mixed(np.stack(shared, axis=2))  # (n, J, D)
+            B = self._with_inputs(X)
             cross = kernels.matmul(B.reshape(-1, B.shape[2]), self._slopes, transpose_b=True)
             cross = cross.reshape(len(X), *cov.shape[1:])
             moved = np.moveaxis(X.times(self._slopes), 1, 0)  # (n, J, D)
@@ -114,6 +113,15 @@ class MixedPass(LayerProtocol):
             )
             cov = cov + cross + np.swapaxes(cross, 1, 2) + lines.reshape(cov.shape)
         return self._mean([f.mean for f in found], X), cov
+
+    def with_functions(self, X):
+        """Return Cov(x, f), (J, n, D)."""
+        return np.moveaxis(self._with_inputs(X), 1, 0) + X.times(self._slopes)
+
+    def _with_inputs(self, X):
+        """Return Cov(x, sum_l W_jl h_l), (n, J, D)."""
+        shared = [work.with_inputs(X, a) for work in self.passes for a in work.alpha]
+        return self._mixed(np.stack(shared, axis=2))
 
     def _mixed(self, values):
         """Return (n, J, K) for values (n, K, L): W times each transposed."""

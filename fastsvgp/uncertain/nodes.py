@@ -86,6 +86,12 @@ class NodesPass(LayerProtocol):
         cov[..., rows, rows] = own
         return Joint(centre.astype(self._dtype), cov.astype(self._dtype))
 
+    def with_functions(self, X):
+        """Return Cov(x, f), (P, n, D)."""
+        mean = self._layer.means(self._nodes(X)).reshape(-1, len(X), len(self._weights))
+        apart = np.sqrt(X.variances())[:, None] * self._offsets  # (n, q, D)
+        return ((mean * self._weights)[..., None] * apart).sum(-2)
+
     def joint_outputs(self, X):
         """Return means (P, n), and covariances (n, P, P) over the functions at each row."""
         mean, cov = self._layer.joint_outputs(self._nodes(X))

@@ -56,6 +56,16 @@ def by_rule(model, mean, roots, jitter=None):
     return tuple(map(np.array, zip(*found, strict=True)))
 
 
+def with_inputs_by_rule(model, mean, roots):
+    """Return Cov(x, f), (N, D) or (N, D, P)."""
+    found = []
+    for mu, root in zip(mean, roots, strict=True):
+        apart = (root * GRID[:, None]).sum(-1)
+        m = fs.predict_f(model, mu + apart, var=False)
+        found.append((apart * GRID_WEIGHTS[:, None]).T @ m)
+    return np.array(found)
+
+
 def diagonal(var):
     return np.sqrt(var)[:, None] * np.eye(var.shape[-1])
 

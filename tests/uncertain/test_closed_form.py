@@ -16,6 +16,7 @@ from support.uncertain_problems import (
     diagonal,
     problem,
     whitened,
+    with_inputs_by_rule,
 )
 
 import fastsvgp as fs
@@ -117,6 +118,23 @@ def test_collapsed_models_by_their_predictor(rng):
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e-6, 1e-2, 1.0, 4.0])
+def test_covariances_with_the_inputs(rng):
+    slopes = fs.means.LinearMean(rng.standard_normal((2, D)))
+    for covariance in (LONG, LONG + fs.Linear(0.3) + PERIODIC):
+        model, mean, var = problem(rng, covariance, (2,), slopes)
+        ours = fs.bounds.input_covariance(model, fs.GaussianInputs(mean, var))
+        assert_same([ours], [with_inputs_by_rule(model, mean, diagonal(var))])
+        few = fs.bounds.input_covariance(model, fs.GaussianInputs(mean, 0.05 * var, nodes=24))
+        assert_same([few], [with_inputs_by_rule(model, mean, diagonal(0.05 * var))], 1e-7)
+    model, mean, _ = problem(rng, LONG + SHORT, (), fs.means.LinearMean(np.ones(D)))
+    roots = 0.4 * rng.standard_normal((N, D, D))
+    S = (roots[:, :, None] * roots[:, None]).sum(-1)
+    ours = fs.bounds.input_covariance(model, fs.GaussianInputs(mean, S))
+    assert_same([ours], [with_inputs_by_rule(model, mean, roots)])
+    with pytest.raises(TypeError, match="`Xs` must be a fastsvgp.GaussianInputs, got a ndarray"):
+        fs.bounds.input_covariance(model, mean)
+
+
 def test_a_narrow_posterior_keeps_its_digits(rng, size):
     """The variance is 1e-5 of the prior's, and weights are 1 / jitter: nothing cancels."""
     X = rng.uniform(-2, 2, (200, D))

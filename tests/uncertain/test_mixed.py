@@ -14,6 +14,7 @@ from support.uncertain_problems import (
     assert_same,
     diagonal,
     whitened,
+    with_inputs_by_rule,
 )
 
 import fastsvgp as fs
@@ -66,6 +67,8 @@ def test_mixed_functions_depend_on_each_other_through_the_input(rng, J, means):
     assert_same([fs.predict_f(model, Xs, var=False)], [m], 1e-14)
     assert_same(fs.predict_f(model, Xs, chunk_size=1), (m, v), 1e-12)
     assert_same(fs.predict_y(model, Xs), (m, v + 0.1), 1e-13)
+    shared = fs.bounds.input_covariance(model, Xs)
+    assert_same([shared], [with_inputs_by_rule(model, mean, diagonal(var))])
 
 
 def test_rows_are_independent(rng):
