@@ -11,13 +11,13 @@ import tokenize
 from support.source import FILES, name_of
 
 BUDGETS = {
-    "bounds": 1710,
+    "bounds": 1726,
     "check": 850,
     "cli": 6205,
     "collapsed": 630,
     "covariances": 2150,
     "distributed": 1000,
-    "fastsvgp/*.py": 1002,
+    "fastsvgp/*.py": 1005,
     "files": 200,
     "inducing": 500,
     "interop": 500,
@@ -36,7 +36,7 @@ BUDGETS = {
     "sites": 632,
     "sklearn": 1340,
     "train": 3405,
-    "uncertain": 660,
+    "uncertain": 831,
 }
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

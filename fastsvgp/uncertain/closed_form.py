@@ -56,7 +56,7 @@ class ClosedFormPass(LayerProtocol):
         self.Z = np.ascontiguousarray(stack_sets(layer.inducing))
         pulled = "inputs" in need
         if pulled:
-            check_pullback(self.terms, layer.mean, self._full)
+            check_pullback(self.terms, self._full)
         self.work = q.start_from(None, need=("blocks.Kuf",) if pulled else ())
         self.num_inducing = M = q.alpha.shape[-1]
         self._outputs = q.alpha.shape[:-1]
@@ -98,17 +98,26 @@ class ClosedFormPass(LayerProtocol):
         """Return the cotangents of means and variances, as ``GaussianInputs``.
 
         With r the cotangent of the variance, C_bar = sum_p r_p G_p for the added variance, and the
-        bracket is pulled back as a plain prediction is.
+        bracket is pulled back as a plain prediction is. A slope w adds 2 w'Cov(x, k'a) + w'S w,
+        where Cov(x_d, k'a) = -s q sum_i a_i psi_i e_i with q = p / (1 + p s), so
+        (s q)' = q (1 - s q).
         """
         X, inner = residuals
         f_bar = Marginals(*(np.asarray(bar, np.float64) for bar in (f_bar.mean, f_bar.var)))
         psi_bar = np.ascontiguousarray(self.work.pull(inner, f_bar).T)
         r = np.ascontiguousarray(f_bar.var.reshape(len(self.alpha), -1).T)
         C_bar = kernels.matmul(r, self._G).reshape(len(X), *[self.num_inducing] * 2)
-        mean_bar, var_bar = np.zeros_like(X.mean), np.zeros_like(X.var)
+        mean_bar, var_bar = self._pull_line(X, f_bar)
         e = X.mean[:, None] - self.Z
         for i, a in enumerate(self.terms):
-            logs = psi_bar * a.expected(X.mean, X.var, self.Z)
+            psi = a.expected(X.mean, X.var, self.Z)
+            logs = psi_bar * psi
+            if self._slopes is not None:
+                q = a.precision / (1 + a.precision * X.var)
+                tilt = psi[:, :, None] * self._of_slopes(r)  # (n, M, D)
+                logs -= (tilt * (e * (X.var * q)[:, None])).sum(2)
+                mean_bar -= X.var * q * tilt.sum(1)
+                var_bar -= q * (1 - X.var * q) * (tilt * e).sum(1)
             bars = [expected_bumps_vjp(a.precision, logs, X.var, e)]
             for j, b in enumerate(self.terms[: i + 1]):
                 scale = (1.0 if i == j else 2.0) * a.amplitude * b.amplitude
@@ -117,6 +126,23 @@ class ClosedFormPass(LayerProtocol):
             mean_bar += sum(bar[0] for bar in bars)
             var_bar += sum(bar[1] for bar in bars)
         return replace(X, mean=mean_bar.astype(self._dtype), var=var_bar.astype(self._dtype))
+
+    def _of_slopes(self, r):
+        """Return sum_p 2 r_p w_p a_p, (n, M, D), of cotangents r (n, P) and slopes w (P, D)."""
+        weighted = 2 * self.alpha[:, :, None] * self._slopes[:, None]  # (P, M, D)
+        shape = len(r), *weighted.shape[1:]
+        return kernels.matmul(r, weighted.reshape(len(weighted), -1)).reshape(shape)
+
+    def _pull_line(self, X, f_bar):
+        """Return the cotangents of mean and variance of w'mu and w'S w, (n, D) each."""
+        if self._slopes is None:
+            return np.zeros_like(X.mean), np.zeros_like(X.var)
+        slopes = np.broadcast_to(self._slopes, (len(self.alpha), X.mean.shape[1]))
+        a, r = (bar.reshape(len(slopes), -1) for bar in (f_bar.mean, f_bar.var))
+        return [
+            kernels.matmul(bar, power, transpose_a=True)
+            for bar, power in ((a, np.ascontiguousarray(slopes)), (r, slopes**2))
+        ]
 
     def means(self, X, rows=ALL):
         """Return the means alone."""
@@ -186,13 +212,11 @@ class ClosedFormPass(LayerProtocol):
         refuse_samples()
 
 
-def check_pullback(terms, mean, full):
+def check_pullback(terms, full):
     """Refuse models whose predictions have no pullback to uncertain inputs."""
     what = "a matrix `var`" if full else None
     if any(term.factors or term.known for term in terms):
         what = "a covariance other than sums of RBF"
-    if mean is not None and type(mean) not in (ZeroMean, ConstantMean):
-        what = f"a {type(mean).__name__} mean"
     if what:
         raise TypeError(
             f"predict_f_and_vjp: no pullback to uncertain inputs for {what}; use differences of"
