@@ -36,7 +36,7 @@ BUDGETS = {
     "sites": 632,
     "sklearn": 1340,
     "train": 3405,
-    "uncertain": 831,
+    "uncertain": 849,
 }
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

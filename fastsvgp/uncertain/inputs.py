@@ -150,7 +150,7 @@ class AtGaussianInputs(ModelKind):
                 f" {type(model).__name__}: draw inputs, and average the predictions"
             )
         self._X = inputs = check_inputs(names[0], X)
-        mean = inputs.mean if X.mean.dtype.kind != "f" else X.mean
+        mean = check.as_array(f"{names[0]}.mean", X.mean)
         model, mean, Y, self._dtype = self._kind.checked(model, mean, Y, names)
         uncertain = inputs.uncertain()
         covariances = [layer.covariance for layer in self._kind.functions(model).layers]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from oracles import uncertain
 from support.uncertain_problems import (
     COVARIANCES,
     LONG,
@@ -118,6 +119,23 @@ def test_collapsed_models_by_their_predictor(rng):
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e-6, 1e-2, 1.0, 4.0])
+def test_moments_by_definition(rng):
+    def k(A, B):
+        return 1.3 * np.exp(-0.5 * (((A[:, None] - B) / [0.9, 1.6]) ** 2).sum(-1)) + 0.3 * A @ B.T
+
+    model, mean, var = problem(rng, LONG + fs.Linear(0.3))
+    m, L = rng.standard_normal(M), 0.3 * whitened(rng).scale_tril
+    model = fs.replace(model, posterior=fs.Marginal(m, L))
+    Z, Xs = model.inducing, fs.GaussianInputs(mean, var)
+    Kuu = k(Z, Z) + 1e-3 * np.eye(M)
+    f_mean, f_var = fs.predict_f(model, Xs, jitter=1e-3)
+    shared = fs.bounds.input_covariance(model, Xs, jitter=1e-3)
+    for n, root in enumerate(diagonal(var)):
+        found = uncertain.moments(k, Kuu, Z, m, L @ L.T, mean[n], root)
+        for ours, theirs in zip((f_mean[n], f_var[n], shared[n]), found, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-11)
+
+
 def test_covariances_with_the_inputs(rng):
     slopes = fs.means.LinearMean(rng.standard_normal((2, D)))
     for covariance in (LONG, LONG + fs.Linear(0.3) + PERIODIC):
@@ -285,6 +303,13 @@ def test_the_record(rng, tmp_path):
     fs.save(tmp_path / "x.npz", Xs)
     loaded = fs.load(tmp_path / "x.npz")
     assert loaded.nodes == 3 and (loaded.mean == mean).all()
+
+
+def test_lists_of_whole_numbers(rng):
+    model, _, _ = problem(rng)
+    whole = fs.GaussianInputs([[0, 1], [1, -1]], [[1, 0], [0, 2]])
+    real = fs.GaussianInputs(np.array([[0.0, 1], [1, -1]]), np.array([[1.0, 0], [0, 2]]))
+    assert_same(fs.predict_f(model, whole), fs.predict_f(model, real), 0)
 
 
 WRONG = {
