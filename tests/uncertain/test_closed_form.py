@@ -118,7 +118,6 @@ def test_collapsed_models_by_their_predictor(rng):
     assert_same(ours, by_rule(fast, mean, diagonal(var)))
 
 
-@pytest.mark.parametrize("size", [1e-12, 1e-6, 1e-2, 1.0, 4.0])
 def test_moments_by_definition(rng):
     def k(A, B):
         return 1.3 * np.exp(-0.5 * (((A[:, None] - B) / [0.9, 1.6]) ** 2).sum(-1)) + 0.3 * A @ B.T
@@ -153,6 +152,7 @@ def test_covariances_with_the_inputs(rng):
         fs.bounds.input_covariance(model, mean)
 
 
+@pytest.mark.parametrize("size", [1e-12, 1e-6, 1e-2, 1.0, 4.0])
 def test_a_narrow_posterior_keeps_its_digits(rng, size):
     """The variance is 1e-5 of the prior's, and weights are 1 / jitter: nothing cancels."""
     X = rng.uniform(-2, 2, (200, D))
