@@ -29,19 +29,19 @@ class GaussianInputs:
     var : (N, D), or (N, D, D)
         Variances, 0 for exact numbers, or one covariance matrix a row, for correlated errors.
     nodes : int, optional
-        Gauss-Hermite nodes for each uncertain column, of which there are at most two. Default: the
-        closed form, for RBF, Linear, Periodic, their sums, and their products over different
-        columns. Columns of variance 0 in all rows may have any covariance. Static.
+        Gauss-Hermite nodes for each uncertain column, two columns at most. Default: the closed
+        form, for RBF, Linear, Periodic, their sums, and their products over different columns.
+        Columns of variance 0 in all rows may have any covariance. Static.
 
     Notes
     -----
-    Mean and variance of f are exact in closed form, and so are those of targets with Gaussian
-    noise. f is not normal: quantiles, densities, and targets of other likelihoods are those of the
-    normal distribution with these two moments, an approximation. A row takes about M^2 / 2
-    exponentials per pair of terms of the covariance, M^2 P flops for P outputs, and with ``nodes``
-    the cost of ``nodes`` (``nodes``^2) rows of an array. Everything is in float64 inside, and on
-    the host. Source: Girard, Rasmussen, Quinonero Candela & Murray-Smith, "Gaussian process priors
-    with uncertain inputs" (2003).
+    The closed form gives the exact mean and variance of f, and with Gaussian noise of targets. f is
+    not normal: quantiles, densities, and targets of other likelihoods take the normal distribution
+    with these two moments for it, an approximation. A row takes M^2 exponentials per pair of terms
+    of the covariance and 2 M^2 P flops for P outputs; with ``nodes``, as much as ``nodes`` rows of
+    an array, ``nodes``^2 for two columns. Everything is in float64 inside, and on the host. Source:
+    Girard, Rasmussen, Quinonero Candela & Murray-Smith, "Gaussian process priors with uncertain
+    inputs" (2003).
 
     Examples
     --------

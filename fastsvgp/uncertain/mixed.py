@@ -22,7 +22,7 @@ from .nodes import refuse_samples
 
 
 class MixedPass(LayerProtocol):
-    """Predictions of several layers and their mixing; arguments as of ``ClosedFormPass``."""
+    """Predictions of several layers and their mixing; arguments as in ``ClosedFormPass``."""
 
     def __init__(self, functions, X, dtype, need=()):
         if "inputs" in need:

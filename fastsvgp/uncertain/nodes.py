@@ -17,7 +17,7 @@ MOST_COLUMNS = 2
 class NodesPass(LayerProtocol):
     """Predictions at nodes, averaged, in float64 inside.
 
-    ``layer`` is the pass of a predictor; further arguments as of ``ClosedFormPass``.
+    ``layer`` is the pass of a predictor; further arguments as in ``ClosedFormPass``.
     """
 
     def __init__(self, layer, X, dtype, need=()):

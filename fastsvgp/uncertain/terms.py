@@ -7,7 +7,7 @@ covariance of two terms, with O = E f E f' and C = Cov(f, f') of each group of c
 
     E prod f f' - prod O:    C <- C (O_g + C_g) + O C_g,    O <- O O_g,    group by group.
 
-A term of a matrix S has bumps alone, besides K_t.
+With a matrix S, a term has only bumps and K_t.
 """
 
 from functools import reduce
