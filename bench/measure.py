@@ -84,6 +84,7 @@ TESTS = {  # of each benchmark file, below tests
         "bounds/test_collapsed.py",
         "optim/test_natural.py",
     ),
+    "uncertain": ("uncertain/test_closed_form.py", "uncertain/test_mixed.py"),
     "updates": ("kernels/test_updates.py",),
 }
 TABLES = {

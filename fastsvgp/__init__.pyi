@@ -89,5 +89,6 @@ from .sensitivity.mean_effects import effects as effects
 from .sensitivity.sobol_indices import sobol as sobol
 from .train import fit as fit
 from .train.em import em as em
+from .uncertain.inputs import GaussianInputs as GaussianInputs
 
 __version__: str

@@ -42,6 +42,7 @@ OFFERED = (
     "optimal_svgp",
     "tighter_bound",
     "tighter_bound_and_grad",
+    "input_covariance",
     "update_inverse_factor",
     "natural_step",
     "natural_step_and_grad",

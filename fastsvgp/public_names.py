@@ -32,6 +32,8 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),
         "near.model": ("VIF",),
         "near.record": ("NearRows", "neighbours"),
+        "uncertain.input_covariance": ("input_covariance",),
+        "uncertain.inputs": ("GaussianInputs",),
     },
     "covariances": {
         "covariances.additive": ("Additive",),
@@ -207,6 +209,7 @@ FRONT = (
     "VIF",
     "neighbours",
     "Mixture",
+    "GaussianInputs",
     "MultiGP",
     "DeepGP",
     "QSGP",

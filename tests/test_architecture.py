@@ -36,7 +36,7 @@ FLOORS = [
     {"check", "kernels"},
     {"covariances", "distributed", "likelihoods", "means", "posteriors"},
     {"bounds", "inducing"},
-    {"collapsed", "layers", "near", "sites", "qsgp"},
+    {"collapsed", "layers", "near", "sites", "qsgp", "uncertain"},
     {"latents"},
     {"conditioning", "optim", "paths", "sensitivity"},
     {"priors"},

@@ -11,7 +11,7 @@ import tokenize
 from support.source import FILES, name_of
 
 BUDGETS = {
-    "bounds": 1840,
+    "bounds": 1850,
     "check": 853,
     "cli": 6490,
     "collapsed": 840,
@@ -19,7 +19,7 @@ BUDGETS = {
     "covariances": 2270,
     "distributed": 1000,
     "exporting": 1041,
-    "fastsvgp/*.py": 1030,
+    "fastsvgp/*.py": 1035,
     "files": 200,
     "inducing": 500,
     "interop": 500,
@@ -34,12 +34,13 @@ BUDGETS = {
     "priors": 216,
     "qsgp": 2150,
     "recipes": 4020,
-    "records": 966,
+    "records": 967,
     "runtime": 900,
     "sensitivity": 260,
     "sites": 632,
     "sklearn": 1480,
     "train": 3515,
+    "uncertain": 849,
 }
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

@@ -43,6 +43,7 @@ the iteration for an inverse factor | inverse_free | optim/inverse/iteration.py 
 expected log densities, predictive densities | likelihoods | likelihoods/averages.py | likelihoods | likelihoods/test_likelihood_values.py::test_expected_and_predictive_log_density
 distribution functions | likelihoods | likelihoods/quantiles.py | predictive | likelihoods/test_quantiles.py::test_cdf_is_the_average_of_conditional_cdfs
 several latent functions | latents | latents/mixing.py | gp | latents/test_latent_identities.py::test_a_model_follows_its_definition
+moments at uncertain inputs | uncertain_inputs | uncertain/closed_form.py | uncertain | uncertain/test_closed_form.py::test_moments_by_definition
 convolutional layers | layers | layers/convolutional.py | patches | layers/test_convolutional_layer.py::test_value_and_gradients_follow_the_definition
 random Fourier features | weight_space | kernels/cpu/fourier/__init__.py | fourier | kernels/test_fourier.py::test_against_the_feature_matrix
 random Fourier features, reverse | weight_space | kernels/cpu/fourier/sweep.py | fourier | kernels/test_fourier.py::test_vjp

@@ -36,3 +36,5 @@ from ..conditioning.streaming import (
 )
 from ..near.model import VIF as VIF
 from ..near.record import NearRows as NearRows, neighbours as neighbours
+from ..uncertain.input_covariance import input_covariance as input_covariance
+from ..uncertain.inputs import GaussianInputs as GaussianInputs

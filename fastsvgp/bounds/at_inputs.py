@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..likelihoods.layout import add_unit_columns, laid_out
-from ..records import Marginals
+from ..records import Marginals, is_record, leaves, replace
 from .protocol import kind_of
 
 HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
@@ -42,7 +42,7 @@ class AtInputs:
         joint=False,
         **more,
     ):
-        kind = kind_of(model)
+        kind = kind_of(model, Xs)
         self.model, self.X, self.Y, dtype = kind.checked(model, Xs, Ys, NAMES)
         self.jitter = check.jitter_amount(jitter, dtype)
         points = {} if joint else kind.points(self.model, self.X, more)
@@ -199,8 +199,19 @@ def join(parts):
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
 
+def stack_rows(parts):
+    """Concatenate the rows of arrays, or of records of arrays of rows."""
+    if not is_record(parts[0]):
+        return np.concatenate(parts)
+    columns = zip(*([value for _, _, value in leaves(part)] for part in parts), strict=True)
+    names = (path for path, _, _ in leaves(parts[0]))
+    return replace(parts[0], **dict(zip(names, map(np.concatenate, columns), strict=True)))
+
+
 def total(array):
     """Sum all entries in float64; the sum is finite only if they are."""
+    if is_record(array):
+        return sum(total(value) for _, _, value in leaves(array))
     return np.add.reduce(array, axis=None, dtype=np.float64)
 
 

@@ -118,6 +118,19 @@ class LayerProtocol(Protocol):
         raise TypeError(f"{type(self).__name__} does not keep its blocks")
 
 
+class Functions(NamedTuple):
+    """The functions of a model: f = mixing g + mean, where g are the outputs of the layers.
+
+    mixing : (J, L) array or None
+    axes : leading axes of f; None for those of the one layer
+    """
+
+    layers: tuple
+    mixing: Any = None
+    mean: Any = None
+    axes: tuple | None = None
+
+
 class ModelKind:
     """What a kind of model with one likelihood above one layer supplies."""
 
@@ -151,6 +164,10 @@ class ModelKind:
         """Make the record of a gradient from the result of ``finish``, or from None."""
         raise NotImplementedError
 
+    def functions(self, model) -> Functions | None:
+        """Return what moments over uncertain inputs need; None if the model has draws of a row."""
+        return None
+
     def check_natural(self, function, model):
         """Raise ``TypeError`` if a posterior of the model has no natural steps."""
         raise NotImplementedError
@@ -171,8 +188,13 @@ class Turn(NamedTuple):
 
 
 KINDS: dict[type, ModelKind] = {}
+AT_RECORDS: dict[type, Any] = {}  # by the type of inputs that are a record: its kind of a kind
 
 
-def kind_of(model) -> ModelKind:
-    """Return the ``ModelKind`` of a model; a class derived from a kind is another kind."""
-    return KINDS[type(model)]
+def kind_of(model, X=None) -> ModelKind:
+    """Return the ``ModelKind`` of a model; a class derived from a kind is another kind.
+
+    X : inputs of predictions; some records are served
+    """
+    kind = KINDS[type(model)]
+    return AT_RECORDS[type(X)](kind, X) if type(X) in AT_RECORDS else kind

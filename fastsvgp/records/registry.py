@@ -35,6 +35,7 @@ OURS = {
     "Gamma": "likelihoods.gamma",
     "Gaussian": "likelihoods.gaussian",
     "GaussianFactor": "posteriors.gaussian_factor",
+    "GaussianInputs": "uncertain.inputs",
     "GaussianSets": "posteriors.gaussian_factor",
     "HeteroskedasticGaussian": "likelihoods.two_functions.gaussian",
     "HeteroskedasticNegativeBinomial": "likelihoods.two_functions.negative_binomial",
