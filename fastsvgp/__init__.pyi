@@ -24,7 +24,6 @@ from . import (
     sites as sites,
     testing as testing,
 )
-from .bounds.mixture import Mixture as Mixture
 from .bounds.objectives import elbo as elbo, elbo_and_grad as elbo_and_grad
 from .bounds.predict import (
     predict_cdf as predict_cdf,
@@ -69,13 +68,11 @@ from .likelihoods.gaussian import Gaussian as Gaussian
 from .likelihoods.multiclass import Softmax as Softmax
 from .likelihoods.student_t import StudentT as StudentT
 from .near.model import VIF as VIF
-from .near.record import neighbours as neighbours
 from .optim.first_order import adam as adam, sgd as sgd
 from .optim.flat import ravel as ravel
 from .optim.natural.step import natural_step as natural_step
 from .paths.sample import sample_paths as sample_paths
 from .posteriors.gaussian_factor import Marginal as Marginal, Whitened as Whitened
-from .priors.around_mode import laplace as laplace
 from .qsgp.model import QSGP as QSGP
 from .recipes.model_search.search_models import search as search
 from .records.persistence import load as load, save as save
@@ -85,10 +82,7 @@ from .runtime.num_threads import (
     get_num_threads as get_num_threads,
     set_num_threads as set_num_threads,
 )
-from .sensitivity.mean_effects import effects as effects
-from .sensitivity.sobol_indices import sobol as sobol
 from .train import fit as fit
 from .train.em import em as em
-from .uncertain.inputs import GaussianInputs as GaussianInputs
 
 __version__: str

@@ -207,9 +207,6 @@ FRONT = (
     "SVGP",
     "SGPR",
     "VIF",
-    "neighbours",
-    "Mixture",
-    "GaussianInputs",
     "MultiGP",
     "DeepGP",
     "QSGP",
@@ -218,10 +215,7 @@ FRONT = (
     "collapsed_bound",
     "collapsed_bound_and_grad",
     "optimal_svgp",
-    "laplace",
     "natural_step",
-    "effects",
-    "sobol",
     "RBF",
     "Matern12",
     "Matern32",
@@ -252,12 +246,13 @@ SEPARATE = ("interop", "sklearn")  # and those that need other packages: they ar
 # Names that work at the package too, because programs of others use them; no page does.
 FIXED = """
 AbsorbedDualSites BernoulliLogit Blocks ChevronWeights Constant ConstantMean Convolutional Decoupled
-DecoupledWeights DualSites HeteroskedasticGaussian InducingBasis InducingPair InverseFreeWhitened
-Laplace Layer LikelihoodForm LinearMean Marginals Network OnFeatures Orthogonal OrthogonalSGPR
-Product RandomFourier Relaxed RelevanceBasis RobustMax SiteSVGP Sites Sum VGP WhitenedOrthogonal
-ZeroMean data_term_and_grad deep_gp dual_parameters elbo_and_grad_from_blocks extract_patches
-kl_term_and_grad log_prior_and_grad multi_gp natural_step_and_grad natural_steps newton_schulz_step
-optimal_weights predict_f_and_vjp sampled_bound_and_grad tighter_bound tighter_bound_and_grad
+DecoupledWeights DualSites GaussianInputs HeteroskedasticGaussian InducingBasis InducingPair
+InverseFreeWhitened Laplace Layer LikelihoodForm LinearMean Marginals Mixture Network OnFeatures
+Orthogonal OrthogonalSGPR Product RandomFourier Relaxed RelevanceBasis RobustMax SiteSVGP Sites Sum
+VGP WhitenedOrthogonal ZeroMean data_term_and_grad deep_gp dual_parameters effects
+elbo_and_grad_from_blocks extract_patches kl_term_and_grad laplace log_prior_and_grad multi_gp
+natural_step_and_grad natural_steps neighbours newton_schulz_step optimal_weights predict_f_and_vjp
+sampled_bound_and_grad sobol tighter_bound tighter_bound_and_grad
 """.split()
 FIXED_AS = {
     "site_bound": "sites.bound",

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from .. import check, models
-from ..bounds.model_mixture import Mixture
+from ..bounds.mixture import Mixture
 from ..bounds.svgp import SVGP
 from ..collapsed.orthogonal import OrthogonalSGPR
 from ..collapsed.sgpr import SGPR, collapsed_bound_and_grad, optimal_svgp
