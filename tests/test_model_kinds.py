@@ -9,7 +9,7 @@ import fastsvgp as fs
 
 # kinds that offer the functions of an SVGP, as far as they are already imported
 KINDS = (
-    "(DeepGP(,| or) )?(Mixture(,| or) )?(MultiGP(,| or) )?(QSGP, )?SVGP((,| or) VIF)?"
+    "(DeepGP(,| or) )?(MultiGP(,| or) )?(QSGP, )?SVGP((,| or) VIF)?((,| or) bounds.Mixture)?"
     "(, sites.SiteSVGP or sites.VGP)?"
 )
 
