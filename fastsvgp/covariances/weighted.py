@@ -206,7 +206,7 @@ class Weighted(Covariance):
 
 def _alone(inducing):
     """Return points as rows of one point with weight 1."""
-    return inducing[:, None], np.ones((len(inducing), 1), inducing.dtype, like=inducing)
+    return inducing[:, None], 1 + np.zeros((len(inducing), 1), inducing.dtype, like=inducing)
 
 
 def _join(bars):
@@ -254,5 +254,5 @@ def pairs(A: ArrayLike, B: ArrayLike) -> Array:
             f"pairs: `A` has shape {A.shape} and `B` {B.shape}; give the two of each pair in the"
             " same row of both"
         )
-    ones = np.ones((len(A), 1), np.result_type(A, B), like=A)
+    ones = 1 + np.zeros((len(A), 1), np.result_type(A, B), like=A)
     return np.concatenate([A, ones, B, -ones], 1)

@@ -209,6 +209,6 @@ def test_bad_input(rng):
     for name in ("streaming_bound_and_grad", "streaming_svgp"):
         for arguments, kind, message in cases:
             with pytest.raises(kind, match=message):
-                getattr(fs, name)(*arguments)
+                getattr(fs.bounds, name)(*arguments)
     with pytest.raises(ValueError, match="`wrt` names 'noise'"):
         fs.bounds.streaming_bound_and_grad(old, sgpr, X, Y, wrt="noise")

@@ -188,7 +188,8 @@ def bends(rng):
 def test_intervals_hold_outside_the_training_range(tune, table):
     """95 % intervals at 1.5 and 3 times the distance from the median.
 
-    Ranks win two tables and networks the other two.
+    Ranks and networks, which win all tables but one, are held at the border: without their variance
+    the intervals hold less.
     """
     tune(race_seconds=0.5, exact_rows=100)
     rng = np.random.default_rng(0)
@@ -203,7 +204,9 @@ def test_intervals_hold_outside_the_training_range(tune, table):
         mean, var = found.scale.back(*fs.predict_y(model, found.scale.X(P)))
         return np.mean(np.abs(f(P) - mean) < 1.96 * np.sqrt(var))
 
-    assert min(coverage(1.5), coverage(3)) >= 0.9 > coverage(3, free)
+    assert min(coverage(1.5), coverage(3)) >= 0.9
+    assert found.model.covariance.held == (table is not bends)
+    assert coverage(3, free) < 0.9 or table is bends
     for found_inside, truth in zip(
         fs.predict_f(found.model, found.scale.X(X)),
         fs.predict_f(free, found.scale.X(X)),
