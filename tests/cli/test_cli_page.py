@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from support.cli_runs import results, run
+from support.cli_runs import results, run, write_csv
 from support.interruptions import after_step
 
 import fastsvgp as fs
@@ -234,3 +234,14 @@ def test_many_inputs_are_cut_to_a_readable_length(here, unplotted, capsys, rng, 
     page = page_of("out")
     assert sum(re.fullmatch(r"x\d+", row[0]) is not None for row in page.rows) == 40
     assert "The other 9 inputs have smaller shares." in page.text
+
+
+def test_draws_that_fail_are_noted(here, rng, capsys, monkeypatch):
+    def fail(*_):
+        raise fs.NotPositiveDefinite((), 3, 1e-6, 9, np.float64)
+
+    x = rng.standard_normal((40, 2))
+    write_csv("d.csv", "a,b,y", x[:, 0], x[:, 1], np.sin(x[:, 0]) + x[:, 1])
+    monkeypatch.setattr("fastsvgp.cli.report.effects.shares_of", fail)
+    out, _ = run(capsys, "fit", "d.csv", "--method", "sgpr", "--steps", "5", "--out", "out")
+    assert "no shares of inputs: their joint draws fail" in out and results("out")["shares"] == []

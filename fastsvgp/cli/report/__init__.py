@@ -1,6 +1,5 @@
 """The results of a fit beside the model: held-out metrics, metrics.json, plots, and the page."""
 
-import contextlib
 import json
 import os
 import re
@@ -31,14 +30,24 @@ def write(say, folder, fitted, task, results, values, title):
     ``values`` of the bound at each step. Returns the paths, and why there are no plots.
     """
     inputs = effects.inputs_of(fitted, task)
-    results["shares"] = []
-    with contextlib.suppress(fs.NotPositiveDefinite):  # of joint draws: the model is no worse
-        results["shares"] = effects.shares_of(fitted, task, inputs)
+    results["shares"] = _of_draws(say, "shares", effects.shares_of, fitted, task, inputs) or []
     metrics = write_metrics(folder, results)
     predicted = write_untargeted(say, folder, fitted, task)
-    plotted, why_not = write_plots(folder, fitted, task, values, title, results["shares"], inputs)
+    strongest = effects.strongest(results["shares"], inputs)
+    shown = None
+    if strongest and plots.available():
+        shown = _of_draws(say, "effects", effects.figure, fitted, task, strongest, title)
+    plotted, why_not = write_plots(folder, fitted, task, values, title, strongest, shown)
     page = write_page(folder, results, say.lines, plotted, why_not)
     return [metrics, *predicted, *plotted, page], why_not
+
+
+def _of_draws(say, what, function, *args):
+    """Return a result that needs joint draws, or None: without it the model is no worse."""
+    try:
+        return function(*args)
+    except fs.NotPositiveDefinite:
+        say(f"  note       no {what} of inputs: their joint draws fail; a larger --jitter may help")
 
 
 def write_metrics(folder, results):
@@ -66,14 +75,11 @@ def parameters(model):
     }
 
 
-def write_plots(folder, fitted, task, values, title, shares, inputs):
-    """Write the plots for the task. Return their paths, and the reason if there are none."""
+def write_plots(folder, fitted, task, values, title, strongest, shown):
+    """Write the plots for the task, and that of effects. Return their paths, and why none."""
     if not plots.available():
         return [], f"plots skipped: matplotlib is not installed; {install_hint('cli')}"
-    figures, strongest = {}, effects.strongest(shares, inputs)
-    if strongest:
-        with contextlib.suppress(fs.NotPositiveDefinite):
-            figures["effects.png"] = effects.figure(fitted, task, strongest, title)
+    figures = {} if shown is None else {"effects.png": shown}
     if not fitted.several and fitted.classes is None and task.test.any():
         figures["residuals.png"] = _residuals(fitted, task, strongest, title)
     if len(values):
