@@ -20,7 +20,7 @@ few = np.linspace(1, 24, 10)[:, None]
 
 exact = fs.optimal_svgp(fs.SGPR(covariance, X, noise.variance), X, Y)
 svgp = fs.optimal_svgp(fs.SGPR(covariance, few, noise.variance), X, Y)
-near = fs.neighbours(X, covariance, 5, Y=Y)
+near = fs.bounds.neighbours(X, covariance, 5, Y=Y)
 vif = fs.VIF(covariance, few, svgp.posterior, noise, near=near)
 vif, _ = fs.natural_step(vif, X, Y, step_size=1.0)  # q(u) at its optimum
 

@@ -18,8 +18,8 @@ y = f + 0.5 * rng.standard_normal(500)
 
 found = fs.search(X, y, seconds=3, rng=0)
 Xs = found.scale.X(X)
-effects = fs.effects(found.model, Xs)
-shares = fs.sobol(found.model, Xs)
+effects = fs.sensitivity.effects(found.model, Xs)
+shares = fs.sensitivity.sobol(found.model, Xs)
 
 figure, axes = plt.subplots(1, 4, figsize=(11, 3), sharey=True)
 exact = [0.314, 0.442, 0.0, 0.0]  # of the function without noise
