@@ -1,11 +1,13 @@
 """The search for real-valued targets: from the best look to a model of all rows."""
 
+import warnings
+
 import numpy as np
 
 from ...bounds.mixture import Mixture
 from ...bounds.svgp import SVGP
 from ...covariances import OnFeatures
-from ...errors import NotPositiveDefinite
+from ...errors import NotPositiveDefinite, VarianceClampWarning
 from ...inducing import unique_rows
 from ...likelihoods import Gaussian
 from ...near.model import VIF
@@ -58,7 +60,9 @@ class FromLook(Race):
             if not 1 / unusual <= factor <= unusual:
                 self.say(f"held-out rows multiply the {name} by {factor:.2g}")
         if not interrupted and isinstance(svgp, SVGP):
-            svgp = self._try_tails(svgp, look, found)
+            with warnings.catch_warnings():  # rounding of a trial is no news
+                warnings.simplefilter("ignore", VarianceClampWarning)
+                svgp = self._try_tails(svgp, look, found)
         described = f"{look.candidate}, {len(svgp.inducing)} inducing inputs"
         if not interrupted and isinstance(svgp.likelihood, Gaussian):
             svgp, described = self._mixture(svgp, look, found) or (svgp, described)
