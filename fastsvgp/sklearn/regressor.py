@@ -127,7 +127,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     Attributes
     ----------
-    model_ : SVGP, MultiGP or VIF
+    model_ : SVGP, MultiGP, VIF or Mixture
         Model of standardised data; ``scale_.X``, ``scale_.y`` and ``scale_.back`` convert.
     jitter_ : float
         Jitter of predictions.

@@ -124,6 +124,31 @@ def test_held_out_rows_choose_the_noise(candidate):
     assert scores[1][2] < 1 and scores[1][1] > scores[1][0]
 
 
+def test_noise_that_is_too_little_for_equal_rows(candidate, monkeypatch):
+    near, plan, unseen = candidate
+    least = 0.3 * near.model.likelihood.variance
+    score, step = near_rows.score_near, near_rows.natural_step
+
+    def failing(function, at):
+        def call(model, *args, **options):
+            if model.likelihood.variance < at:
+                raise fs.NotPositiveDefinite((), 3, 0.0, 9, np.float64)
+            return function(model, *args, **options)
+
+        return call
+
+    monkeypatch.setattr(near_rows, "score_near", failing(score, least))
+    best = near_rows.best_noise(near.model, NoScale, unseen)
+    assert best.collapsed.noise >= least
+    now = float(near.model.likelihood.variance)
+    monkeypatch.setattr(near_rows, "natural_step", failing(step, 5 * now))
+    model = near_rows.Detailed(near.model).of_all((1.0, 1.0), near.rows, plan)
+    assert model.likelihood.variance == pytest.approx(10 * now)
+    monkeypatch.setattr(near_rows, "natural_step", failing(step, 1e9))
+    with pytest.raises(fs.NotPositiveDefinite):
+        near_rows.Detailed(near.model).of_all((1.0, 1.0), near.rows, plan)
+
+
 def test_an_exact_process_at_lengthscales_of_0_gives_no_relevance(rng, monkeypatch):
     X, y = table(rng)
 

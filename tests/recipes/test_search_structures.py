@@ -5,10 +5,10 @@ import pytest
 from scipy.optimize import minimize
 
 import fastsvgp as fs
-from fastsvgp.recipes.model_search import structures
+from fastsvgp.recipes.model_search import regression, structures
 from fastsvgp.recipes.model_search.candidates import Hyper
 from fastsvgp.recipes.model_search.held_out_density import factors_of, mix, stack
-from fastsvgp.recipes.model_search.plan import SearchPlan
+from fastsvgp.recipes.model_search.plan import RATE, SearchPlan
 from fastsvgp.recipes.model_search.race import Look
 from fastsvgp.recipes.model_search.regression import Regression
 from fastsvgp.recipes.model_search.rows import SearchRows, pooled_variance
@@ -145,6 +145,44 @@ def test_exact_processes_that_complement_each_other_end_as_a_mixture(rng):
     race._exact_looks["other"] = left(first - 3.0)
     model, _ = race.answer(False)
     assert type(model) is fs.SVGP
+
+
+def test_what_cannot_be_factorised_leaves_a_search_running(rng, monkeypatch):
+    race, scale = race_of(rng)
+
+    def fail(*_, **__):
+        raise fs.NotPositiveDefinite((), 3, 0.0, 100, np.float64)
+
+    exact = regression.Exact("exact, raw inputs", scale, race.rows, fs.RBF(1.0, np.ones(2)))
+    monkeypatch.setattr(regression, "leave_one_out", fail)
+    race._structures(9.0, exact, None)  # without leave-one-out densities there is no comparison
+    assert "no row can be left out" in race.story[-1] and not race._exact_looks
+    one = look_of(race, scale, "one", fs.Matern32(1.0, np.ones(2)), 1.0)
+    look_of(race, scale, "other", fs.RBF(1.0, np.ones(2)), 0.9)
+    race.first = one
+    score = race._score_look
+    monkeypatch.setattr(
+        race, "_score_look", lambda look: fail() if look.candidate == "other" else score(look)
+    )
+    model, chosen = race.answer(False)
+    assert chosen is one and type(model) is fs.SVGP
+
+
+def test_no_time_is_spent_on_structures_and_mixtures_that_is_not_there(rng):
+    race, scale = race_of(rng)
+    exact = regression.Exact("exact, raw inputs", scale, race.rows, fs.RBF(1.0, np.ones(2)))
+    race.first = one = look_of(race, scale, "one", fs.Matern32(1.0, np.ones(2)), 1.0)
+    race._plan.did(8.9 * RATE)  # of 9 s
+    race._structures(9.0, exact, None)
+    assert len(race.looks) == 1
+    look_of(race, scale, "other", fs.RBF(1.0, np.ones(2)), 0.9)
+    first = np.where(np.arange(100) % 2, 1.0, -2.0)
+    for name, density in (("one", first), ("other", -1.0 - first)):
+        race._exact_looks[name] = structures.LeaveOneOut(race.rows.y, np.full(100, 0.1), density)
+    race._plan.did(RATE)
+    model, chosen = race.answer(False)
+    assert chosen is one and type(model) is fs.SVGP
+    assert any("mixture of" in line for line in race.story)  # which would have been better
 
 
 def test_a_process_close_behind_a_network_is_judged_at_its_last_size(rng, monkeypatch):

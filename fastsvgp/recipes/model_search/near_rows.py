@@ -7,6 +7,7 @@ stay and variances are t times as large: near rows depend on the ratio of the tw
 import numpy as np
 
 from ...bounds.predict import predict_f
+from ...errors import NotPositiveDefinite
 from ...likelihoods import Gaussian
 from ...near.model import VIF
 from ...near.record import follow, neighbours
@@ -21,6 +22,7 @@ from .plan import RATE
 
 FEWEST = 1000  # rows below which exact processes are trained to the end
 NEIGHBOURS = 20
+MORE_NOISE = 1.0, 10.0, 100.0
 TRIED = 6  # how often the noise is halved, or doubled, at the end
 # operations of a step for each row, of which M^2 in addition, and of the search for its near rows
 OF_ROW, OF_SQUARE, OF_SEARCH = 4e6, 30, 1e6
@@ -100,20 +102,30 @@ class Detailed:
     def of_all(self, factors, rows, plan):
         """Return the VIF of all rows, with variances times ``factors``, which are equal.
 
-        One pass over these rows has the optimal q(u), if there is time for it.
+        One pass over these rows has the optimal q(u), if there is time for it. Held-out rows can be
+        nearer to training rows than the noise tells apart: then there is more noise.
         """
-        model = self.model
-        model = replace(model, near=near_rows(rows, model.covariance, plan))
+        model = replace(self.model, near=near_rows(rows, self.model.covariance, plan))
         flops = PASS * len(rows) * (OF_ROW + OF_SQUARE * len(self.Z) ** 2)
         if plan.count("last pass", lambda: plan.left * RATE > flops):
-            model, _ = natural_step(model, rows.X, rows.y, step_size=1.0, weights=rows.weights)
+            for times in MORE_NOISE:
+                noise = Gaussian(times * self.noise)
+                try:
+                    model, _ = natural_step(
+                        replace(model, likelihood=noise), rows.X, rows.y, step_size=1.0,
+                        weights=rows.weights,
+                    )  # fmt: skip
+                    break
+                except NotPositiveDefinite:
+                    if times == MORE_NOISE[-1]:
+                        raise
             plan.did(flops)
         t, q = factors[0], model.posterior
         return replace(
             model,
             covariance=rescale(model.covariance, t),
             posterior=Whitened(q.mean / np.sqrt(t), q.scale_tril),
-            likelihood=Gaussian(self.noise * t),
+            likelihood=Gaussian(float(model.likelihood.variance) * t),
         )
 
 
@@ -136,7 +148,10 @@ def best_noise(model, scale, held_out):
             break
         for k in range(1, TRIED + 1):
             other = replace(model, likelihood=Gaussian(noise * factor**k))
-            found = score_near(other, scale, held_out)
+            try:
+                found = score_near(other, scale, held_out)
+            except NotPositiveDefinite:  # so little noise tells no rows apart
+                break
             if found.score <= best.score:
                 break
             best = found

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...errors import NotPositiveDefinite
 from ...runtime import tuning
 from ..scaling import constant
 from .candidates import DEEP, RELU, WIDE, WIDER, Deep
@@ -11,11 +12,12 @@ from .collapsed_posterior import ROWS, M, density_of, score_posterior
 from .held_out_density import BETTER, better_by
 from .near_rows import FEWEST, OF_ROW, Near, score_near
 from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
-from .race import FIRST
+from .race import FIRST, reason
 from .regression_answer import FromLook
 from .rows import pooled_variance
 from .structures import leave_one_out, structures
 
+OTHERS_PART = 0.2  # of the time, which structures leave to networks and near rows
 STRUCTURE = 0.1  # of the time, for an exact process of another structure
 EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
 BY_BOUND = 0.35  # of the time, for each of two exact processes on few rows
@@ -173,17 +175,23 @@ class Regression(FromLook):
         than a simpler one by two standard errors.
         """
         hyper, rows = plain.model, plain.rows
-        left = self._exact_looks[plain.name] = leave_one_out(hyper, rows, self._plan)
+        left = self._leave_one_out(plain)
+        if left is None:
+            return
         best = left.density
         for label, covariance in structures(hyper.covariance, rows.X):
+            late = self._plan.left < OTHERS_PART * T
+            if self._plan.count("no time for a structure", late):
+                break
             exact = Exact(
                 f"{plain.name}, {label}", plain.scale, rows, covariance, hyper.noise, sketch
             )
             look = self._go(exact, STRUCTURE * T)
             if look is None:
                 continue
-            left = leave_one_out(exact.model, rows, self._plan)
-            self._exact_looks[exact.name] = left
+            left = self._leave_one_out(exact)
+            if left is None:
+                continue
             better = better_by(left.density, best, rows.weights)
             self.say(
                 f"{look.candidate}: {better:+.1f} standard errors of leave-one-out densities over"
@@ -191,6 +199,16 @@ class Regression(FromLook):
             )
             if better > BETTER:
                 self.first, best = look, left.density
+
+    def _leave_one_out(self, exact):
+        """Keep and return the ``LeaveOneOut`` of an exact process; None where it has no factor."""
+        try:
+            left = leave_one_out(exact.model, exact.rows, self._plan)
+        except NotPositiveDefinite as error:
+            self.say(f"{exact.name}: no row can be left out ({reason(error)})")
+            return None
+        self._exact_looks[exact.name] = left
+        return left
 
     def _replaces(self, look):
         """Whether a look is better than the first candidate by two standard errors.

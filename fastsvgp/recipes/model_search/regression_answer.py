@@ -1,6 +1,7 @@
 """The search for real-valued targets: from the best look to a model of all rows."""
 
 import warnings
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from .held_out_density import (
     train_with_tails,
 )
 from .near_rows import Detailed, best_noise
+from .plan import RATE
 from .race import FAILURES, Race, reason
 from .rows import scale_rows
 
@@ -34,6 +36,15 @@ LEAST_SHARE, OTHERS, BEHIND = 0.1, 3, 0.5
 MOST = 1024  # inducing inputs of the last posterior
 GAIN = 0.35  # nats that they give to a process, at most
 SLOW = 3e10  # its operations per second
+
+
+class Mixed(NamedTuple):
+    """Looks, their ``ScoredPosterior``s, and their shares of a mixture; its description."""
+
+    looks: Any
+    scored: Any
+    shares: Any
+    names: str
 
 
 class FromLook(Race):
@@ -50,8 +61,10 @@ class FromLook(Race):
             svgp, _ = self._train_on_all(self.best, collapsed, (1.0, 1.0))
             return svgp, self.best
         look, found = self._best(interrupted)
+        mixed = None
         if not interrupted:
             look, found = self._final(look, found)
+            mixed = self._mixed(look, found)
             # all is decided, so rows that were used once can serve, too
             found = found._replace(factors=self._factors(found.collapsed, look))
         svgp, factors = self._train_on_all(look, found.collapsed, found.factors)
@@ -64,21 +77,29 @@ class FromLook(Race):
                 warnings.simplefilter("ignore", VarianceClampWarning)
                 svgp = self._try_tails(svgp, look, found)
         described = f"{look.candidate}, {len(svgp.inducing)} inducing inputs"
-        if not interrupted and isinstance(svgp.likelihood, Gaussian):
-            svgp, described = self._mixture(svgp, look, found) or (svgp, described)
+        if mixed is not None and isinstance(svgp.likelihood, Gaussian):
+            try:
+                svgp, described = self._train_mixture(svgp, look, mixed)
+            except FAILURES as error:
+                self.say(f"mixture: failed ({reason(error)})")
         self.say(f"model: {described}, all rows")
         return svgp, look
 
-    def _mixture(self, model, look, found):
-        """Return a ``Mixture`` of the model and others, and its parts; None if it gains nothing.
+    def _mixed(self, look, found):
+        """Return the ``Mixed`` of a look and others, or None if they predict no better together.
 
         Leave-one-out densities choose the shares of exact processes, held-out rows those of others.
         """
         exact = look.candidate in self._exact_looks
-        every = [look, *self._others(look, exact)]
+        every, scored = [look], [found]
+        for one in self._others(look, exact):
+            try:
+                scored.append(self._score_look(one))
+            except NotPositiveDefinite:
+                continue
+            every.append(one)
         if len(every) < 2:
             return None
-        scored = [found, *(self._score_look(one) for one in every[1:])]
         if exact:
             chosen = tested = np.stack([self._exact_looks[one.candidate].density for one in every])
             choosing = testing = self.rows
@@ -95,14 +116,27 @@ class FromLook(Race):
         parts = zip(at, shares, strict=True)
         names = " and ".join(f"{100 * share:.0f} % {every[k].candidate}" for k, share in parts)
         self.say(f"mixture of {names}: {better:+.1f} standard errors over {look.candidate}")
-        if better <= BETTER:
+        if better <= BETTER or not self._has_time_for([scored[k] for k in at if k]):
             return None
-        models = [
-            self._train_on_all(every[k], scored[k].collapsed, scored[k].factors)[0] if k else model
-            for k in at
-        ]
-        mixture = Mixture(tuple(models), shares=tuple((shares / shares.sum()).tolist()))
-        return mixture, f"mixture of {names}"
+        return Mixed([every[k] for k in at], [scored[k] for k in at], shares, names)
+
+    def _has_time_for(self, posteriors):
+        """Whether there is time to train these posteriors on all rows."""
+        sizes = [len(one.collapsed.Z) for one in posteriors]
+        flops = sum(4 * M**2 * (len(self.whole) + M) for M in sizes)
+        return bool(self._plan.count("time to mix", flops / RATE < self._plan.left))
+
+    def _train_mixture(self, model, look, mixed):
+        """Return the ``Mixture`` of a trained model and others, and its description."""
+        models = []
+        for one, found in zip(mixed.looks, mixed.scored, strict=True):
+            if one is not look:
+                factors = self._factors(found.collapsed, one)
+                models.append(self._train_on_all(one, found.collapsed, factors)[0])
+            else:
+                models.append(model)
+        shares = tuple((mixed.shares / mixed.shares.sum()).tolist())
+        return Mixture(tuple(models), shares=shares), f"mixture of {mixed.names}"
 
     def _factors(self, posterior, look):
         """Return the factors by which all held-out rows multiply variances.

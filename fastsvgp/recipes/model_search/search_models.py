@@ -35,7 +35,7 @@ class SearchResult(Start):
 
     Attributes
     ----------
-    model : SVGP
+    model : SVGP, VIF or Mixture
         Trained, in float64 and standardised units: ``fs.predict_y(found.model, found.scale.X(X))``.
     fit : dict
         Empty, because the model is trained.
@@ -85,11 +85,13 @@ def search(
     """Find the best model in an amount of time.
 
     Train candidates for a short time each: processes on inputs, on their ranks, and on the features
-    of networks; for classes and counts a linear model, too. The best one on held-out rows gets the
+    of networks; for real-valued targets other structures of the covariance and near rows, for
+    classes and counts a linear model. The best one on held-out rows gets the
     rest of the time. Other held-out rows, used once, decide whether it replaces the first
     candidate. For real-valued targets this is an exact process (up to 1,500 rows) or a process from
     relevant lengthscales; for classes and counts it is the linear model or the process on inputs.
-    The final posterior uses all rows.
+    The final posterior uses all rows. Several candidates become a ``Mixture`` where that predicts
+    better.
 
     Parameters
     ----------
