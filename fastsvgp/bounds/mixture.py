@@ -13,7 +13,7 @@ Reverse, with a and b the cotangents of mean and variance: the second is station
 import numpy as np
 
 from .. import check, models
-from ..records import record, replace, static
+from ..records import is_record, record, replace, static
 from ..records.typed import Record
 from .at_inputs import bisect
 from .predict import (
@@ -57,6 +57,11 @@ class Mixture:
 
     def __post_init__(self):
         shares = self.shares
+        if not isinstance(self.models, tuple | list) or not all(map(is_record, self.models)):
+            raise TypeError(
+                f"Mixture: `models` must be a tuple of models, got {self.models!r:.80}; put one"
+                " model into a tuple, too"
+            )
         right = isinstance(shares, tuple | list) and len(shares) == len(self.models) > 0
         if not (right and min(shares) > 0 and abs(sum(shares) - 1) < 1e-9):
             raise ValueError(

@@ -3,6 +3,7 @@
 from typing import Any
 
 from .. import check, models
+from ..bounds.mixture import Mixture
 from ..bounds.svgp import SVGP
 from ..latents.bound import MultiGP
 from ..latents.model import axes_of, counts_of, layers_of
@@ -31,7 +32,7 @@ def condition(
 
     Parameters
     ----------
-    model : SVGP or MultiGP
+    model : SVGP, MultiGP or Mixture of these
         With ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posteriors. A
         ``MultiGP`` has one latent function per output: ``mixing`` is None.
     X : (N, D) array
@@ -49,8 +50,8 @@ def condition(
 
     Returns
     -------
-    SVGP or MultiGP
-        Of the same class of posterior.
+    SVGP, MultiGP or Mixture
+        Of the same class of posterior. The shares of a mixture stay.
 
     Raises
     ------
@@ -115,4 +116,11 @@ def condition_functions(model, X, Y, *, weights=None, jitter=None):
     return replace(model, latents=latents)
 
 
+def condition_models(model, X, Y, *, weights=None, jitter=None, inducing=None):
+    """Condition each model of a ``Mixture``; their shares stay."""
+    given = {"weights": weights, "jitter": jitter, "inducing": inducing}
+    return replace(model, models=tuple(condition(one, X, Y, **given) for one in model.models))
+
+
 models.register(MultiGP, condition=condition_functions)
+models.register(Mixture, condition=condition_models)

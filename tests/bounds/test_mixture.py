@@ -127,6 +127,9 @@ def test_what_a_mixture_refuses(rng):
     for shares in ((0.5, 0.5), (0.5, 0.6, -0.1), (0.3, 0.3, 0.3), 1.0):
         with pytest.raises(ValueError, match="`shares` must be positive, add up to 1"):
             fs.Mixture(model.models, shares=shares)
+    for models in ((1, 2), model.models[0], np.zeros(2)):
+        with pytest.raises(TypeError, match="`models` must be a tuple of models, got"):
+            fs.Mixture(models, shares=(0.5, 0.5))
     trials = mixture(rng, (fs.likelihoods.Binomial(),) * 3)
     with pytest.raises(TypeError, match="quantiles of a Mixture need targets of one column"):
         fs.predict_quantiles(trials, X, 0.5)

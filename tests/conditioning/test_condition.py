@@ -165,6 +165,17 @@ def test_multi_gp_with_one_latent_per_output(rng):
         fs.condition(model, X, Y, inducing=sgpr.inducing)
 
 
+def test_each_model_of_a_mixture_takes_the_rows(rng):
+    sgpr, X, Y = problem(rng)
+    other = fs.replace(sgpr, noise_variance=0.3)
+    first, rest = slice(0, 20), slice(20, None)
+    parts = [fs.optimal_svgp(one, X[first], Y[first], jitter=JITTER) for one in (sgpr, other)]
+    both = fs.condition(fs.Mixture(parts, shares=(0.3, 0.7)), X[rest], Y[rest], jitter=JITTER)
+    assert type(both) is fs.Mixture and both.shares == (0.3, 0.7)
+    for ours, one in zip(both.models, (sgpr, other), strict=True):
+        assert_same(ours, fs.optimal_svgp(one, X, Y, jitter=JITTER), X[:5])
+
+
 def test_float32(rng):
     sgpr, X, Y = problem(rng)
     start, X32, Y32 = single(untrained(sgpr)), X.astype(np.float32), Y.astype(np.float32)
