@@ -82,7 +82,10 @@ def near_rows(
     True
     """
     if not isinstance(model, SVGP):
-        raise TypeError(f"near_rows: `model` must be an SVGP, got {type(model).__name__}")
+        raise TypeError(
+            f"near_rows: `model` must be an SVGP, got {type(model).__name__}; of an SGPR give"
+            " fs.optimal_svgp(model, X, Y)"
+        )
     check.parts(model)
     start = VIF(
         model.covariance, model.inducing, model.posterior, model.likelihood, model.mean,

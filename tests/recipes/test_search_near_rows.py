@@ -200,6 +200,13 @@ def test_an_estimator_trains_near_rows_and_continues(rng):
         model.set_params(solver="lbfgs").fit(X, y)
 
 
+def test_near_rows_of_a_collapsed_model_name_the_way(rng):
+    X, y = table(rng, 60)
+    sgpr = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:5], 0.1)
+    with pytest.raises(TypeError, match=r"got SGPR; of an SGPR give fs.optimal_svgp\(model"):
+        fs.recipes.near_rows(sgpr, X, y)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
