@@ -75,14 +75,16 @@ def test_indices_of_a_posterior_mean_are_those_of_all_combinations(rng, X, group
 def test_bands_are_those_of_draws(rng, X):
     """Indices of functions drawn by sample_f at all combinations, by the definition."""
     model, X = svgp(rng, X[:, ::2], covariance=fs.RBF(1.0, np.ones(2))), X[:8, ::2]
-    found = fs.sobol(model, X, num_draws=400)
+    found = fs.sobol(model, X, num_draws=1600)
     grid = np.stack(np.meshgrid(X[:, 0], X[:, 1], indexing="ij"), axis=-1).reshape(-1, 2)
-    draws = fs.sample_f(model, grid, 400, rng=1).reshape(400, 8, 8)
+    draws = fs.sample_f(model, grid, 1600, rng=1).reshape(1600, 8, 8)
     V = draws.var(axis=(1, 2))
     exact = np.stack([draws.mean(axis=2).var(axis=1), draws.mean(axis=1).var(axis=1)]) / V
     low, high = np.quantile(exact, (0.025, 0.975), axis=1)
-    np.testing.assert_allclose(found.low, low, atol=0.06)
-    np.testing.assert_allclose(found.high, high, atol=0.06)
+    # The 2.5 % quantiles of two sets of 1,600 normal draws differ by 0.1 standard deviations.
+    slack = 0.5 * exact.std(axis=1).max()
+    np.testing.assert_allclose(found.low, low, atol=slack)
+    np.testing.assert_allclose(found.high, high, atol=slack)
 
 
 @pytest.mark.parametrize("kind", KINDS)
