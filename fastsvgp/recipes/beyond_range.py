@@ -26,6 +26,7 @@ from ..bounds.predict import predict_f
 from ..covariances import Covariance, Linear, OnFeatures
 from ..covariances.base import ALL, need_of, needs_fields
 from ..covariances.features import Mapped, Stacked
+from ..latents.model import MultiGP
 from ..records import record, replace, static
 from ..records.inducing_sets import stack_sets
 from .model_search.rows import ends_of
@@ -221,17 +222,30 @@ def unsure_outside(model, scale, rows, held):
     if isinstance(model, Mixture):
         each = [unsure_outside(one, scale, rows, held) for one in model.models]
         return replace(model, models=tuple(each))
-    held = held or isinstance(model.covariance, OnFeatures)
+    f = mean_function(model)
+    held = held or isinstance(f.covariance, OnFeatures)
     some = rows.draw(ROWS, np.random.default_rng(5))
     low, high = ends_of(rows.X)
     box = scale.X(np.stack([low, np.median(some.X, axis=0), high])).tolist()
     mean = predict_f(model, scale.X(some.X), var=False)
+    mean = mean if f is model else mean[0]
     factor = FAR_OF_CLASSES if isinstance(scale, ClassScale) else FAR
     factor = FAR_OF_COUNTS if model.likelihood.counts else factor
     variance = factor**2 * float(np.mean(mean.var(axis=0)))
     ends = dict(zip(("low", "middle", "high"), map(tuple, box), strict=True))
-    covariance = BeyondRange(model.covariance, variance=variance, held=held, **ends)
-    return replace(model, covariance=covariance)
+    return with_covariance(model, BeyondRange(f.covariance, variance=variance, held=held, **ends))
+
+
+def mean_function(model):
+    """Return the part of a searched model that has the covariance of the mean."""
+    return model.latents[0] if isinstance(model, MultiGP) else model
+
+
+def with_covariance(model, covariance):
+    """Return a searched model with another covariance of the mean."""
+    f = mean_function(model)
+    changed = replace(f, covariance=covariance)
+    return changed if f is model else replace(model, latents=(changed, *model.latents[1:]))
 
 
 def inside(covariance):
@@ -250,7 +264,7 @@ def rows_outside(model, X, names):
     names : sequence of D str
         Of the columns.
     """
-    covariance = getattr(model, "covariance", None)
+    covariance = getattr(mean_function(model), "covariance", None)
     if not isinstance(covariance, BeyondRange):
         return None
     s = covariance.outside(X)[1]

@@ -27,7 +27,7 @@ from ..likelihoods import Gaussian
 from ..names import did_you_mean
 from ..near.model import VIF
 from ..posteriors.locate import posteriors_of
-from ..recipes.beyond_range import inside
+from ..recipes.beyond_range import inside, mean_function, with_covariance
 from ..recipes.new_data import take_in
 from ..records import is_record, leaves
 from ..records.inducing_sets import stack_sets
@@ -328,8 +328,8 @@ class SVGPEstimator(BaseEstimator):
         model = self.model_
         if isinstance(model, Mixture):
             model = model.models[0]  # the largest share
-        if isinstance(model, SVGP | VIF):  # new rows can lie outside the range of a search
-            model = replace(model, covariance=inside(model.covariance))
+        if isinstance(model, SVGP | VIF | MultiGP):  # rows can lie outside the range of a search
+            model = with_covariance(model, inside(mean_function(model).covariance))
         if isinstance(model, VIF):
             model = replace(model, near=None)  # ``fit`` finds those of the new rows
         kind, latents = kind_of_posterior(model), getattr(model, "latents", None)

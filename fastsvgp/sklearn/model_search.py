@@ -12,7 +12,7 @@ from ..bounds.mixture import Mixture
 from ..bounds.objectives import elbo
 from ..check import DEFAULT_JITTER
 from ..errors import warn
-from ..recipes.beyond_range import inside, rows_outside
+from ..recipes.beyond_range import inside, mean_function, rows_outside
 from ..records.inducing_sets import stack_sets
 from ..runtime import tuning
 from .training import says_nothing
@@ -118,5 +118,5 @@ def _tell(line):
 def inducing_of(model, scale):
     """Return inducing inputs (M, D) in the units of X; for a network the features (M, F)."""
     Z = stack_sets(model.inducing)
-    covariance = inside(getattr(model, "covariance", None))
+    covariance = inside(getattr(mean_function(model), "covariance", None))
     return Z if hasattr(covariance, "network") else scale.X_back(Z)

@@ -20,6 +20,7 @@ from .held_out_density import (
     factor_of,
     factors_of,
     gains,
+    log_densities,
     mix,
     stack,
     steps_of,
@@ -29,10 +30,21 @@ from .held_out_density import (
 from .near_rows import Detailed, best_noise
 from .plan import RATE
 from .race import FAILURES, Race, reason
-from .rows import scale_rows
+from .rows import SearchRows, scale_rows
+from .varying_noise import (
+    FEWEST,
+    LEAST,
+    WORK,
+    cross_fit,
+    fit_log_factor,
+    precisions,
+    weigh,
+    with_varying_noise,
+)
 
 # of a mixture: the smallest share, other candidates, nats by which they can be behind
 LEAST_SHARE, OTHERS, BEHIND = 0.1, 3, 0.5
+END_PART = 0.15  # of the time, for noise that varies and a mixture, at most
 MOST = 1024  # inducing inputs of the last posterior
 GAIN = 0.35  # nats that they give to a process, at most
 SLOW = 3e10  # its operations per second
@@ -67,6 +79,10 @@ class FromLook(Race):
             mixed = self._mixed(look, found)
             # all is decided, so rows that were used once can serve, too
             found = found._replace(factors=self._factors(found.collapsed, look))
+            varied = self._try_varying(look, found, mixed)
+            if varied is not None:
+                self.say(f"model: {look.candidate}, noise that varies, all rows")
+                return varied, look
         svgp, factors = self._train_on_all(look, found.collapsed, found.factors)
         unusual = tuning.current.unusual_factor
         for name, factor in zip(("variance of f", "noise"), factors, strict=True):
@@ -120,6 +136,13 @@ class FromLook(Race):
             return None
         return Mixed([every[k] for k in at], [scored[k] for k in at], shares, names)
 
+    def _reserve(self):
+        """Return the seconds reserved for the end, for noise that varies and a mixture, too."""
+        N = len(self.whole)
+        size = N if self._exact_looks else M
+        work = WORK + OTHERS * 4 * size**2 * (N + size)
+        return super()._reserve() + min(work / RATE, END_PART * self._plan.seconds)
+
     def _has_time_for(self, posteriors):
         """Whether there is time to train these posteriors on all rows."""
         sizes = [len(one.collapsed.Z) for one in posteriors]
@@ -138,8 +161,8 @@ class FromLook(Race):
         shares = tuple((mixed.shares / mixed.shares.sum()).tolist())
         return Mixture(tuple(models), shares=shares), f"mixture of {mixed.names}"
 
-    def _factors(self, posterior, look):
-        """Return the factors by which all held-out rows multiply variances.
+    def _left_out(self, posterior, look):
+        """Return the rows that a posterior has not seen, and mean and variance of f there.
 
         Of an exact process also those that were left out one by one: few rows seldom show outliers.
         """
@@ -148,10 +171,59 @@ class FromLook(Race):
         if look.candidate in self._exact_looks:
             left, rows = self._exact_looks[look.candidate], rows.and_more(self.rows)
             mean, var_f = np.append(mean, left.mean), np.append(var_f, left.var_f)
+        return rows, mean, var_f
+
+    def _factors(self, posterior, look):
+        """Return the factors by which all rows that are left out multiply variances."""
+        rows, mean, var_f = self._left_out(posterior, look)
         given = rows.y, rows.weights, self.held_out.least_noise
         if isinstance(posterior, Detailed):
             return (factor_of(mean, var_f, posterior.noise, *given),) * 2
         return factors_of(mean, var_f, posterior.noise, *given)
+
+    def _densities(self, look, found):
+        """Return the log densities (N,) of all rows that are left out."""
+        rows, mean, var_f = self._left_out(found.collapsed, look)
+        a, c = found.factors
+        return log_densities(mean, a * var_f + c * found.collapsed.noise, rows.y, rows.weights)
+
+    def _try_varying(self, look, found, mixed):
+        """Return the model of a look with noise that varies, if that predicts better, else None.
+
+        By two standard errors on the rows that are left out; each has its noise from the others.
+        """
+        if isinstance(found.collapsed, Detailed) or not isinstance(self.whole.X, np.ndarray):
+            return None
+        rows, mean, var_f = self._left_out(found.collapsed, look)
+        late = WORK / RATE > self._plan.left
+        if len(rows) < FEWEST or self._plan.count("no time for noise that varies", late):
+            return None
+        a, c = found.factors
+        var = a * var_f + c * found.collapsed.noise
+        squares = np.maximum(np.square(rows.y - mean) / var, LEAST)
+        try:
+            squares = SearchRows(look.scale.X(rows.X), squares, rows.weights)
+            model = fit_log_factor(squares, self._plan)
+            var = var * cross_fit(model, squares, self._plan)
+            if mixed is None:
+                others = self._densities(look, found)
+            else:
+                pairs = zip(mixed.looks, mixed.scored, strict=True)
+                others = mix(np.stack([self._densities(*pair) for pair in pairs]), mixed.shares)
+            density = log_densities(mean, var, rows.y, rows.weights)
+            better = better_by(density, others, rows.weights)
+            taken = better > BETTER
+            if taken:
+                svgp, _ = self._train_on_all(look, found.collapsed, found.factors, model)
+                model = with_varying_noise(svgp, model)
+        except FAILURES as error:
+            self.say(f"noise that varies: failed ({reason(error)})")
+            return None
+        self.say(
+            f"noise that varies: {'taken' if taken else 'not taken'}, {better:+.1f} standard errors"
+            " on rows left out"
+        )
+        return model if taken else None
 
     def _others(self, look, exact):
         """Return the last looks at other candidates in the same units, the best first."""
@@ -259,9 +331,11 @@ class FromLook(Race):
         look = self._last_word(look, densities)
         return look, both[look.candidate]
 
-    def _train_on_all(self, look, collapsed, factors):
-        """Return ``make_svgp`` of all rows."""
+    def _train_on_all(self, look, collapsed, factors, log_factor=None):
+        """Return ``make_svgp`` of all rows; ``log_factor`` changes their noise."""
         rows = scale_rows(self.whole, look.scale)
+        if log_factor is not None:
+            rows = weigh(rows, precisions(log_factor, rows.X))
         if isinstance(collapsed, Detailed):
             return collapsed.of_all(factors, rows, self._plan), factors
         Z = collapsed.Z

@@ -35,7 +35,7 @@ class SearchResult(Start):
 
     Attributes
     ----------
-    model : SVGP, VIF or Mixture
+    model : SVGP, VIF, Mixture or MultiGP
         Trained, in float64 and standardised units: ``fs.predict_y(found.model, found.scale.X(X))``.
     fit : dict
         Empty, because the model is trained.
@@ -91,7 +91,7 @@ def search(
     candidate. For real-valued targets this is an exact process (up to 1,500 rows) or a process from
     relevant lengthscales; for classes and counts it is the linear model or the process on inputs.
     The final posterior uses all rows. Several candidates become a ``Mixture`` where that predicts
-    better.
+    better, and noise that varies with the inputs makes a ``MultiGP``.
 
     Parameters
     ----------
