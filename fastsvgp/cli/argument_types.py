@@ -106,6 +106,17 @@ def add_traceback(group):
     )
 
 
+def encoding(text):
+    """Return the name of an encoding that Python knows."""
+    try:
+        "".encode(text)
+    except (LookupError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"expected an encoding, such as utf-8, utf-16, iso-8859-1 or cp1252, got {text!r:.40}"
+        ) from None
+    return text
+
+
 def add_text_layout(group):
     group.add_argument(
         "--delimiter",
@@ -118,6 +129,18 @@ def add_text_layout(group):
         choices=("auto", "yes", "no"),
         default="auto",
         help="whether the first line holds column names (default auto)",
+    )
+    group.add_argument(
+        "--decimal",
+        choices=("auto", ",", "."),
+        default="auto",
+        help="decimal mark of all numbers (default auto: that which a column shows)",
+    )
+    group.add_argument(
+        "--encoding",
+        metavar="NAME",
+        type=encoding,
+        help=("of a text, such as iso-8859-1 (default: that of its mark, else utf-8, else cp1252)"),
     )
     group.add_argument(
         "--skip",
