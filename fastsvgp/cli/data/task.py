@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ... import DataFileError
-from ...recipes.scaling import LARGEST, Scale
+from ...recipes.scaling import LARGEST, Scale, refuse_tiny
 from ..errors import UsageError, join
 from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, LEVELS, MULTICLASS, REAL, kind_of
@@ -382,6 +382,8 @@ def _read_mask(argument, targeted):
 def scale_of(task, shared):
     """Fit a ``Scale`` to the training rows of a split task; ``shared`` as in ``Scale.fit``."""
     rows, real = ~task.test, task.kind == "regression"
+    refuse_tiny("X", task.X[rows])
+    refuse_tiny("y", task.y[rows])
     scale = Scale.fit(task.X[rows], targets.fill_missing(task.y[rows]), real, shared=shared)
     if real and targets.weights_of(task.y[rows]) is not None:
         scale.y_scale = np.nanstd(task.y[rows], axis=0)
