@@ -3,6 +3,16 @@
 import argparse
 import math
 
+SHORT = {
+    *("file", "--target", "--ignore", "--missing", "--test-fraction", "--seconds", "--out"),
+    "--help",
+}
+EXAMPLES = """examples:
+  fastsvgp fit DATA.csv                      the last column is the target; 60 s of search
+  fastsvgp fit DATA.csv --target price --ignore id --seconds 10
+  fastsvgp predict DATA-fit NEW.csv          predictions of that model
+
+The results are in DATA-fit: open report.html there."""
 MOST = 10**15  # steps or points: unlimited in practice, and still fits a C integer
 
 
@@ -15,6 +25,20 @@ class LineBreaks(argparse.HelpFormatter):
             for part in text.splitlines()
             for line in super(LineBreaks, self)._split_lines(part, width)
         ]
+
+
+class ShortHelp(argparse.Action):
+    """Print the help of the options in ``SHORT``, and the examples."""
+
+    def __call__(self, parser, *_):
+        page = parser._get_formatter()
+        page.add_usage(f"{parser.prog} FILE [options]", (), ())
+        page.start_section("some options")
+        shown = [one for one in parser._actions if {one.dest, *one.option_strings} & SHORT]
+        page.add_arguments(shown)
+        page.end_section()
+        print(f"{page.format_help()}\n{EXAMPLES}")
+        parser.exit()
 
 
 def number(kind, low, high=math.inf, *, open_low=False, closed_high=False):
@@ -98,6 +122,13 @@ def levels(text):
     return [level(part) for part in columns(text)]
 
 
+def add_fit_help(fit):
+    """Add -h, which is short, and --help to a parser that has neither."""
+    short = "show what most fits need, with examples"
+    fit.add_argument("-h", action=ShortHelp, nargs=0, default=argparse.SUPPRESS, help=short)
+    fit.add_argument("--help", action="help", help="show all options")
+
+
 def add_traceback(group):
     group.add_argument(
         "--traceback",
@@ -132,9 +163,10 @@ def add_text_layout(group):
     )
     group.add_argument(
         "--decimal",
+        metavar="MARK",
         choices=("auto", ",", "."),
         default="auto",
-        help="decimal mark of all numbers (default auto: that which a column shows)",
+        help="decimal mark of all numbers: , or . (default auto: the one that a column shows)",
     )
     group.add_argument(
         "--encoding",
