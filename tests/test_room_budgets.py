@@ -13,7 +13,7 @@ from support.source import FILES, name_of
 BUDGETS = {
     "bounds": 1855,
     "check": 853,
-    "cli": 6593,
+    "cli": 6816,
     "collapsed": 840,
     "conditioning": 451,
     "covariances": 2270,
