@@ -80,6 +80,17 @@ def refuse_other_labels(y):
         )
 
 
+def split_missing(y):
+    """Return several targets (N, P) with means for NaN, and which are there; else y and None."""
+    values = y if isinstance(y, np.ndarray) else np.asarray(y) if hasattr(y, "columns") else None
+    if values is None or values.ndim != 2 or values.shape[1] < 2 or values.dtype.kind != "f":
+        return y, None
+    there = ~np.isnan(values)
+    if there.all() or not there.any(axis=0).all():
+        return y, None
+    return np.where(there, values, np.nanmean(values, axis=0)).astype(values.dtype), there
+
+
 def refuse_other_columns(y, columns):
     """Refuse targets without the columns that the likelihood reads."""
     if y.ndim != 2 or y.shape[1] != len(columns):
