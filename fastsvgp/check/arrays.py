@@ -89,9 +89,9 @@ def finite(name, array):
     if not (math.isfinite(array) if isinstance(array, float) else all_finite(array)):
         array = on_host(array)
         bad = tuple(np.argwhere(~np.isfinite(array))[0])
-        raise BadEntry(
-            name, f"contains {np.asarray(array)[bad]}", bad, "; remove or impute such entries first"
-        )
+        uncounted = ", or give them weight 0 in `weights`" if name in ("Y", "y") else " first"
+        what, todo = f"contains {np.asarray(array)[bad]}", "; remove or impute such entries"
+        raise BadEntry(name, what, bad, todo + uncounted)
 
 
 def all_finite(array):

@@ -7,6 +7,7 @@ training keep the model so far and end with exit codes 130, 143 and 129.
 
 import argparse
 import importlib
+import io
 import os
 import signal
 import stat
@@ -40,6 +41,8 @@ def main(argv=None):
         args = parser().parse_args(arguments, argparse.Namespace(words=arguments))
     except UsageError as error:
         return _fail("", error)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr does with what it cannot write
+        sys.stdout.reconfigure(errors="backslashreplace")
     with collect_signals(ending=True, hung_up=_mute) as received:
         code = _run(args)
     return 128 + (received[0] if received else signal.SIGINT) if code == INTERRUPTED else code

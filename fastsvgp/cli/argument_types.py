@@ -3,6 +3,16 @@
 import argparse
 import math
 
+SHORT = {
+    *("file", "--target", "--ignore", "--missing", "--test-fraction", "--seconds", "--out"),
+    "--help",
+}
+EXAMPLES = """examples:
+  fastsvgp fit DATA.csv                      the last column is the target; 60 s of search
+  fastsvgp fit DATA.csv --target price --ignore id --seconds 10
+  fastsvgp predict DATA-fit NEW.csv          predictions of that model
+
+The results are in DATA-fit: open report.html there."""
 MOST = 10**15  # steps or points: unlimited in practice, and still fits a C integer
 
 
@@ -15,6 +25,20 @@ class LineBreaks(argparse.HelpFormatter):
             for part in text.splitlines()
             for line in super(LineBreaks, self)._split_lines(part, width)
         ]
+
+
+class ShortHelp(argparse.Action):
+    """Print the help of the options in ``SHORT``, and the examples."""
+
+    def __call__(self, parser, *_):
+        page = parser._get_formatter()
+        page.add_usage(f"{parser.prog} FILE [options]", (), ())
+        page.start_section("some options")
+        shown = [one for one in parser._actions if {one.dest, *one.option_strings} & SHORT]
+        page.add_arguments(shown)
+        page.end_section()
+        print(f"{page.format_help()}\n{EXAMPLES}")
+        parser.exit()
 
 
 def number(kind, low, high=math.inf, *, open_low=False, closed_high=False):
@@ -98,12 +122,30 @@ def levels(text):
     return [level(part) for part in columns(text)]
 
 
+def add_fit_help(fit):
+    """Add -h, which is short, and --help to a parser that has neither."""
+    short = "show what most fits need, with examples"
+    fit.add_argument("-h", action=ShortHelp, nargs=0, default=argparse.SUPPRESS, help=short)
+    fit.add_argument("--help", action="help", help="show all options")
+
+
 def add_traceback(group):
     group.add_argument(
         "--traceback",
         action="store_true",
         help="print the Python traceback above an error message",
     )
+
+
+def encoding(text):
+    """Return the name of an encoding that Python knows."""
+    try:
+        "".encode(text)
+    except (LookupError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"expected an encoding, such as utf-8, utf-16, iso-8859-1 or cp1252, got {text!r:.40}"
+        ) from None
+    return text
 
 
 def add_text_layout(group):
@@ -118,6 +160,19 @@ def add_text_layout(group):
         choices=("auto", "yes", "no"),
         default="auto",
         help="whether the first line holds column names (default auto)",
+    )
+    group.add_argument(
+        "--decimal",
+        metavar="MARK",
+        choices=("auto", ",", "."),
+        default="auto",
+        help="decimal mark of all numbers: , or . (default auto: the one that a column shows)",
+    )
+    group.add_argument(
+        "--encoding",
+        metavar="NAME",
+        type=encoding,
+        help=("of a text, such as iso-8859-1 (default: that of its mark, else utf-8, else cp1252)"),
     )
     group.add_argument(
         "--skip",

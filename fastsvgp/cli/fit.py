@@ -8,7 +8,8 @@ import time
 from . import mpi, report
 from .data import targets
 from .data.source import STANDARD_INPUT
-from .data.task import FileFormat, load_task, scale_of, split
+from .data.tables import FileFormat
+from .data.task import load_task, scale_of, split
 from .errors import INTERRUPTED, UsageError
 from .fitted import Fitted
 from .model_search import search_of, search_task
@@ -44,13 +45,7 @@ def _run(args, group=None):
         likelihood=args.likelihood,
         second=targets.second_requested(args),
         missing=args.missing,
-        file_format=FileFormat(
-            args.delimiter,
-            args.header,
-            images=args.patch_shape is not None,
-            skip=args.skip,
-            na=tuple(args.na),
-        ),
+        file_format=FileFormat.of(args, images=args.patch_shape is not None, na=tuple(args.na)),
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
     name = (

@@ -14,6 +14,7 @@ from ..runtime.thresholds import (
 from .argument_types import (
     MOST,
     LineBreaks,
+    add_fit_help,
     add_output,
     add_text_layout,
     columns,
@@ -40,7 +41,9 @@ def add_fit(commands):
         ),
         allow_abbrev=False,
         formatter_class=LineBreaks,
+        add_help=False,
     )
+    add_fit_help(fit)
     fit.add_argument(
         "file",
         metavar="FILE",

@@ -1,7 +1,7 @@
 """A fitted model with its scaling, columns and class names, for use on files."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..records.inducing_sets import sets_of
 from ..records.persistence import COMMAND_LINE
 from .data.columns import Encoding
 from .data.forms import Form
-from .data.tables import read_table
+from .data.tables import FileFormat
 from .data.targets import as_list, scale_targets
 from .data.task import class_name
 from .errors import UsageError, join
@@ -67,7 +67,7 @@ class Fitted:
         Layout of the training file: ``named``, ``width``, and positions of the ``inputs`` and of
         the ``target``. ``second``, if there is one, describes the second column of the target:
         ``option``, ``name`` and ``position``. ``target_forms``: of targets with units, how their
-        cells are read. ``na``: codes of missing values.
+        cells are read. ``na``: codes of missing values. ``decimal``: the decimal mark, if given.
     scale : Scale
         Converts to the units of the model: ``scale.X(X)`` and ``scale.y(y)``, with
         ``x_mean``, ``x_scale``, ``y_mean``, ``y_scale``.
@@ -295,10 +295,15 @@ class Fitted:
             )
         return self.encoding.read(table, positions)
 
-    def table(self, path, delimiter="auto", header="auto", skip=0):
-        """Return the ``Table`` of a file in which every line below the header is a row."""
-        images, na = self.image_shape is not None, self.columns.get("na", ())
-        return read_table(path, delimiter, header, images, skip, na, whole=True)
+    def table(self, path, file_format):
+        """Return the ``Table`` of a file in which every line below the header is a row.
+
+        What marks missing values is as in training; so is the decimal mark, unless given.
+        """
+        known = {"na": self.columns.get("na", ())}
+        if file_format.decimal == "auto":
+            known["decimal"] = self.columns.get("decimal", "auto")
+        return replace(file_format, **known).read(path, self.image_shape is not None, whole=True)
 
     def read(self, path, delimiter="auto", header="auto", skip=0):
         """Read inputs from a file, as ``fastsvgp predict`` does, with the encoding of training.
@@ -320,7 +325,7 @@ class Fitted:
         DataFileError, ValueError
             The file cannot be read, lacks columns, or has cells that cannot be encoded.
         """
-        table = self.table(path, delimiter, header, skip)
+        table = self.table(path, FileFormat(delimiter, header, skip=skip))
         return self.inputs(table, self.find_columns(table)[0])
 
     def find_columns(self, table):

@@ -122,6 +122,7 @@ def _check_columns(columns, D):
     _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")
     codes = columns.get("na", [])
     _require(isinstance(codes, list) and _texts(codes, len(codes)), f"na {codes!r:.60}")
+    _require(columns.get("decimal", ".") in (",", "."), f"decimal {columns.get('decimal')!r:.60}")
     written = columns.get("target_forms")
     if written is not None:
         _require(len(written) == len(as_list(target)), f"target_forms {written!r:.60}")

@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import DataFileError
 from ..recipes.beyond_range import rows_outside
+from .data.tables import FileFormat
 from .fitted import Fitted
 from .mpi import refuse_copies
 from .report import metrics
@@ -21,7 +22,7 @@ def run(args):
     refuse_copies("start one copy, without the launcher")
     fitted = Fitted.load(args.model)
     levels = levels_of(fitted, args.quantiles)
-    table = fitted.table(args.file, args.delimiter, args.header, args.skip)
+    table = fitted.table(args.file, FileFormat.of(args))
     columns, target = fitted.find_columns(table)
     X = fitted.inputs(table, columns)
     fitted.read_targets(table, target)

@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import DataFileError
 from ..recipes.new_data import take_in
+from .data.tables import FileFormat
 from .data.targets import as_list, present, weights_of
 from .errors import UsageError, join
 from .fitted import Fitted
@@ -22,7 +23,7 @@ def run(args):
     refuse_copies("start one copy, without the launcher")
     path = file_of(args.model)
     fitted = Fitted.load(path)
-    table = fitted.table(args.file, args.delimiter, args.header, args.skip)
+    table = fitted.table(args.file, FileFormat.of(args))
     columns, position = fitted.find_columns(table)
     fitted.read_targets(table, position)
     values = _values(fitted, table, position)

@@ -373,6 +373,17 @@ def check_shapes(X, y, weights, labels, likelihood=None):
     return X, y, weights
 
 
+def refuse_tiny(name, array):
+    """Refuse columns that vary, but by so little that its square is 0."""
+    spread = np.ptp(array, axis=0) if array.size else np.zeros(1)
+    tiny = (spread > 0) & (spread < 1 / LARGEST)
+    if tiny.any():
+        raise ValueError(
+            f"`{name}` varies by {np.ravel(spread)[np.argmax(tiny)]:g}, too little to be squared;"
+            " give it other units"
+        )
+
+
 def check_values(X, y, labels):
     """Return X and y in the dtype of X; check that values are finite and can be squared."""
     check.finite("X", X)
@@ -385,4 +396,5 @@ def check_values(X, y, labels):
             raise ValueError(
                 f"`{name}` holds {largest:g}, too large to be squared; give it other units"
             )
+        refuse_tiny(name, array)
     return X, y if labels else y.astype(X.dtype, copy=False)

@@ -37,7 +37,7 @@ from .effects import plot_effects
 from .kernels import fixed_fields, from_kernel
 from .model_search import names_of, warn_outside
 from .sampling import draw
-from .training import scatter, train, warn_if_poor
+from .training import leave_out, scatter, train, warn_if_poor
 
 P = ParamSpec("P")
 MEANT = {  # names in other packages, and the setting
@@ -163,6 +163,8 @@ class SVGPEstimator(BaseEstimator):
     def _fit(self, X, y, weights, labels=None):
         """Train on validated X, y, and weights or None, with checked settings.
 
+        Weights (N, P) are of each target: see ``SVGPRegressor._fit_holed``.
+
         Held-out rows are stratified by ``labels``.
         """
         restarts, fraction = self.n_restarts_optimizer, self.validation_fraction
@@ -185,6 +187,8 @@ class SVGPEstimator(BaseEstimator):
                 (None, None) if weights is None else (weights[rows], weights[others])
             )
         start, kind = self._start(X, y, weights, seeds[1])
+        if np.ndim(weights) == 2:
+            start = leave_out(start, y, weights, self.normalize_y)
         Xs, ys = self._units(start.scale, X, y)
         if self.early_stopping:
             held_out = *self._units(start.scale, *held_out), weights_held
@@ -214,7 +218,7 @@ class SVGPEstimator(BaseEstimator):
         # raised last, when the estimator can be used; this also ends a search over settings
         if trained.interrupted:
             raise KeyboardInterrupt
-        warn_if_poor(best, Xs, ys, weights)
+        warn_if_poor(best, Xs, ys, weights if np.ndim(weights) < 2 else weights.min(axis=1))
         return self
 
     def _add_detail(self, trained, X, y, weights, seed):
@@ -273,6 +277,10 @@ class SVGPEstimator(BaseEstimator):
         if self.warm_start and hasattr(self, "model_"):
             start = self._warm_start(X, y, weights, seed)
             return self._fix_parameters(start), kind_of_posterior(self.model_)
+        if np.ndim(weights) == 2:  # of targets, some of which are missing
+            weights = weights.max(axis=1)
+            if self.solver == "auto":
+                training["solver"] = "natural"
         by_name = isinstance(self.inducing, str)
         if by_name:
             recipes.look_up("inducing", self.inducing, recipes.CHOICES)

@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted
 
@@ -11,15 +12,16 @@ from ..bounds.predict import predict_log_density, predict_y
 from ..likelihoods import BernoulliLogit, BernoulliProbit, Ordinal
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
+from .columns import refuse_other_labels
 from .model_search import changed_settings, check_budget, run_search, seed_of
 
 
 class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     """Sparse variational Gaussian process classification.
 
-    If only ``time_budget``, ``extrapolate``, ``random_state`` and ``verbose`` are set,
-    ``recipes.search`` chooses covariance, scaling and training by held-out rows. Any other setting
-    turns the search off.
+    If only ``time_budget``, ``extrapolate``, ``class_weight``, ``random_state`` and ``verbose`` are
+    set, ``recipes.search`` chooses covariance, scaling and training by held-out rows. Any other
+    setting turns the search off.
 
     Parameters
     ----------
@@ -31,6 +33,10 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax". "auto" is
         "bernoulli-probit" for two classes, and "softmax" for more. "ordinal": grades in the order
         of the sorted labels, by one function.
+    class_weight : dict, "balanced" or None
+        Weights of the rows of each class, by label; they multiply ``sample_weight``. "balanced"
+        gives all classes the same total, as in scikit-learn. Probabilities are then those of data
+        with such frequencies.
     covariance, n_inducing, inducing, posterior, mean, ard
         As in ``SVGPRegressor``.
     solver, max_iter, batch_size, learning_rate, natural_step_size
@@ -75,6 +81,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         time_budget=None,
         extrapolate=False,
         likelihood="auto",
+        class_weight=None,
         n_inducing=INDUCING,
         inducing="kmeans",
         posterior="whitened",
@@ -113,6 +120,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
 
     def fit(self, X, y, sample_weight=None):
         """Fit to X (N, D) and labels y (N,), with non-negative weights (N,) of rows."""
+        refuse_other_labels(y)
         X, y = self._validate_rows(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         check_classification_targets(y)
         if (
@@ -124,12 +132,20 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
                 " Bernoulli likelihoods have two classes; give likelihood='auto', 'softmax' or"
                 " 'robustmax' for more"
             )
-        X, y, weights = self._merge_rows(X, column_or_1d(y, warn=True), sample_weight)
+        y = column_or_1d(y, warn=True)
+        X, y, weights = self._merge_rows(X, y, self._weigh(y, sample_weight))
         self._check_settings()
         check_budget(self)
         if not changed_settings(self):
             return run_search(self, X, y, weights, seed_of(self.random_state), "classes")
         return self._fit(X, y, weights, labels=y)
+
+    def _weigh(self, y, weights):
+        """Return weights of rows with those of their classes, or None."""
+        if self.class_weight is None:
+            return weights
+        of_classes = compute_sample_weight(self.class_weight, y)
+        return of_classes if weights is None else of_classes * weights
 
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Take new rows into a fitted model, without the old ones; a first call is ``fit``.
@@ -151,9 +167,16 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
                 )
         if not fitted:
             return self.fit(X, y, sample_weight)
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"`class_weight` {self.class_weight!r:.30} is of all rows together, and partial_fit"
+                " has some of them: give a dict of weights by label"
+            )
+        refuse_other_labels(y)
         X, y = self._validate_rows(X, y)
         check_classification_targets(y)
-        return self._take_in(X, column_or_1d(y, warn=True), sample_weight)
+        y = column_or_1d(y, warn=True)
+        return self._take_in(X, y, self._weigh(y, sample_weight))
 
     def predict_proba(self, X):
         """Return class probabilities (N, C), in the order of ``classes_``."""
@@ -162,6 +185,13 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
             return recipes.grade_probabilities(self.model_, Xs, self.jitter_)
         mean, _ = predict_y(self.model_, Xs, jitter=self.jitter_)
         return mean if mean.ndim == 2 else np.stack([1 - mean, mean], axis=1)
+
+    def predict_log_proba(self, X):
+        """Return log probabilities of the classes (N, C), also where ``predict_proba`` is 0."""
+        Xs, C = self._ready(X), len(self.classes_)
+        codes, jitter = np.arange(C).repeat(len(Xs)).reshape(C, -1), self.jitter_
+        found = [predict_log_density(self.model_, Xs, own, jitter=jitter) for own in codes]
+        return np.stack(found, axis=1)
 
     def predict(self, X):
         """Return the most probable class of each row, (N,)."""

@@ -61,6 +61,36 @@ def refuse_other_shapes(y, shapes):
         raise ValueError(f"`y` has shape {shape}; give {shapes}")
 
 
+def refuse_other_labels(y):
+    """Refuse labels of classes that are missing, or text beside other types."""
+    labels = np.asarray(y, object if isinstance(y, list | tuple) else None)
+    cells = labels.ravel().tolist() if labels.dtype == object else []
+    for row, cell in enumerate(cells):
+        if cell is None or type(cell).__name__ == "NAType" or cell != cell:
+            raise ValueError(
+                f"`y` holds {cell}, which is no label, in row {row}; leave such rows out, or name"
+                " the class"
+            )
+    other = next(
+        (cell for cell in cells if isinstance(cell, str) != isinstance(cells[0], str)), None
+    )
+    if other is not None:
+        raise ValueError(
+            f"`y` holds labels of several types, {cells[0]!r:.30} and {other!r:.30}; give one type"
+        )
+
+
+def split_missing(y):
+    """Return several targets (N, P) with means for NaN, and which are there; else y and None."""
+    values = y if isinstance(y, np.ndarray) else np.asarray(y) if hasattr(y, "columns") else None
+    if values is None or values.ndim != 2 or values.shape[1] < 2 or values.dtype.kind != "f":
+        return y, None
+    there = ~np.isnan(values)
+    if there.all() or not there.any(axis=0).all():
+        return y, None
+    return np.where(there, values, np.nanmean(values, axis=0)).astype(values.dtype), there
+
+
 def refuse_other_columns(y, columns):
     """Refuse targets without the columns that the likelihood reads."""
     if y.ndim != 2 or y.shape[1] != len(columns):

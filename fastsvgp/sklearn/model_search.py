@@ -18,7 +18,7 @@ from ..runtime import tuning
 from .training import says_nothing
 
 # settings that a search accepts
-ALWAYS = "time_budget", "extrapolate", "random_state", "verbose"
+ALWAYS = "time_budget", "extrapolate", "class_weight", "random_state", "verbose"
 EACH, MOST = 500, 60.0  # rows that add a second of work; the most seconds
 
 

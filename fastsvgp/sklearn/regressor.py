@@ -2,7 +2,7 @@
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from .. import check, recipes
 from ..bounds.predict import (
@@ -16,7 +16,7 @@ from ..names import COUNTS, POSITIVE, PROPORTIONS
 from ..near.model import VIF
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
-from .columns import check_numbers, refuse_other_columns
+from .columns import check_numbers, refuse_other_columns, split_missing
 from .effects import ADDED
 from .model_search import changed_settings, check_budget, run_search, seed_of
 from .training import add_near_rows, check_neighbours
@@ -151,7 +151,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     -----
     There is no ``partial_fit``, because the bound is scaled by the size of the whole data set. For
     data larger than memory use ``fastsvgp.fit``. Several targets (N, P) share the inducing inputs,
-    and the noise unless it is "heteroskedastic". With ``n_latents`` or "heteroskedastic" ``model_``
+    and the noise unless it is "heteroskedastic"; some can be NaN. With ``n_latents`` or "heteroskedastic" ``model_``
     is a ``MultiGP``. The variance of a function that is mixed stays fixed, because the mixing has
     its scale. After Ctrl-C the estimator holds the model so far (in a search, from the first look
     on), and ``KeyboardInterrupt`` is raised again.
@@ -218,8 +218,10 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     def fit(self, X, y, sample_weight=None):
         """Fit to X (N, D) and targets y (N,) or (N, P), with non-negative weights (N,) of rows.
 
-        With a likelihood of C columns of targets, y is (N, C).
+        With a likelihood of C columns of targets, y is (N, C). One of several targets can be NaN in
+        some rows, where it has weight 0: minibatches then train.
         """
+        y, there = split_missing(y)
         X, y = self._validate_rows(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         y = check_numbers(y)
         warm = self.warm_start and hasattr(self, "model_")
@@ -236,6 +238,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         self._check_target(y, sample_weight, warm)
         recipes.check_latents("n_latents", self.n_latents)
         budget = check_budget(self)
+        if there is not None:
+            return self._fit_holed(X, y, there, sample_weight)
         rows = self._merge_rows(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
         check_neighbours(self, len(rows[0]))
         if rows[1].ndim == 1 and not changed_settings(self):
@@ -245,6 +249,19 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 f"`time_budget` is for one target, but `y` has {rows[1].shape[1]}; leave it out"
             )
         return self._fit(*rows)
+
+    def _fit_holed(self, X, y, there, sample_weight):
+        """Fit several targets, some of which are missing: ``there`` (N, P) is False at these."""
+        given = [name for name in ("early_stopping", "neighbours") if getattr(self, name)]
+        if given or self.solver == "lbfgs":
+            raise ValueError(
+                f"`y` has missing targets, which {(given or ['solver=lbfgs'])[0]} cannot leave out;"
+                " drop that setting, or these rows"
+            )
+        rows = there.any(axis=1)
+        weights = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+        rows &= weights > 0
+        return self._fit(X[rows], y[rows], (there * weights[:, None])[rows].astype(X.dtype))
 
     def _add_detail(self, trained, X, y, weights, seed):
         if self.neighbours is None or isinstance(trained.model, VIF):

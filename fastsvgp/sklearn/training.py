@@ -69,6 +69,15 @@ def train(start, X, y, weights, kind, stopping, show):
     return Trained(model, jitter, bound, _average(info.values, per_epoch), best, info, start.fit)
 
 
+def leave_out(start, y, weights, normalize):
+    """Return a start that leaves out targets of weight 0, (N, P), also from the scaling of y."""
+    if normalize:
+        left = np.square(y - start.scale.y_mean)
+        spread = np.sqrt(np.average(left, axis=0, weights=weights))
+        start = replace(start, scale=replace(start.scale, y_scale=spread))
+    return replace(start, fit=start.fit | {"weights": weights})
+
+
 def check_neighbours(estimator, count):
     """Check ``neighbours`` against the other settings and the number of rows."""
     neighbours = estimator.neighbours

@@ -98,7 +98,7 @@ class Recorder:
     def _say_retries(self, end):
         retried, steps = end.retries - self._start_retries, end.step - self._start_step
         if retried > 1:
-            log.warning("%d of %d steps needed more jitter than requested", retried, steps)
+            log.info("%d of %d steps needed more jitter than requested", retried, steps)
 
     def _train(self):
         """Take steps until the training ends; return the reason."""

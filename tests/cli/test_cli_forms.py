@@ -375,7 +375,7 @@ def test_targets_with_units(here, capsys, rng):
 def test_targets_with_the_decimal_mark_of_inputs(here, capsys):
     rows = [[f"{i},5", "9.500" if i == 7 else f"{100 + i}.{500 + i}"] for i in range(40)]
     _, err = run(capsys, "fit", write_rows("d.csv", ["x", "y"], rows), *FEW[:-1])
-    assert "'y' is read as numbers (1.234,5, assumed, because 1,234.5 fits too)" in err
+    assert "'y' is read as numbers (1.234,5, assumed, because 1,234.5 fits too: --decimal .)" in err
     out, err = run(capsys, "predict", "d-fit", write_rows("one.csv", ["x", "y"], rows[7:8]))
     mean = float(out.splitlines()[1].split(",")[0])
     assert f"RMSE {abs(mean - 9500):.4g}" in err and mean > 2000

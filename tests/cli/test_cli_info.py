@@ -64,3 +64,11 @@ def test_help_of_every_command(capsys):
         with pytest.raises(SystemExit) as ended:
             main(argv)
         assert ended.value.code == 0 and "usage: fastsvgp" in capsys.readouterr().out
+
+
+def test_short_help_of_fit(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["fit", "-h"])
+    out = capsys.readouterr().out
+    assert ended.value.code == 0 and out.count("\n") < 45 and out.count("  fastsvgp ") == 3
+    assert "--target" in out and "--help" in out and "--natural-step" not in out

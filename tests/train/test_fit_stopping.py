@@ -55,7 +55,8 @@ def test_more_jitter_is_tried_and_logged(rng, monkeypatch, caplog):
     )
     assert messages[2].startswith("step 2") and messages[2].endswith("with jitter 1e-05")
     warned = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert warned == [messages[0], "3 of 3 steps needed more jitter than requested"]
+    assert warned == [messages[0]]
+    assert messages[-1] == "3 of 3 steps needed more jitter than requested"
 
 
 def test_a_single_step_with_more_jitter_is_one_line(rng, monkeypatch, caplog):
@@ -74,7 +75,7 @@ def test_a_resumed_training_counts_its_own_steps(tmp_path, rng, monkeypatch, cap
     monkeypatch.setattr(minibatch, "elbo_and_grad", failing(minibatch.elbo_and_grad, 0.9e-4))
     fs.fit(model, X, Y, steps=2, checkpoint=path)
     caplog.clear()
-    with caplog.at_level(logging.WARNING, "fastsvgp"):
+    with caplog.at_level(logging.INFO, "fastsvgp"):
         _, info = fs.fit(model, X, Y, steps=5, resume=path)
     assert info.retries == 5
     assert caplog.records[-1].getMessage() == "3 of 3 steps needed more jitter than requested"

@@ -36,6 +36,8 @@ def read_npz(source, images):
         ) from error
     if "__fastsvgp__" in names:
         raise DataFileError(f"{path} is a fastsvgp model, not a table of data")
+    if any(name in names for name in ("xl/workbook.xml", "content.xml")):
+        raise DataFileError(f"{path} is a spreadsheet, not a table; save its sheet as csv")
     if X is None:
         raise DataFileError(
             f"{path} holds {join(names) or 'nothing'}; an npz file of data needs X (rows, columns)"

@@ -94,7 +94,9 @@ class Form:
         before = f"{self.before} " if self.before.isalpha() else self.before
         words = [f"{before}{self.name} {self.after}".strip()]  # "$1,234.5", "1,234.5 mm"
         words += [f"two-digit years are {dates.CENTURY} to {last}"] * short
-        words += [f"assumed, because {self.other} fits too"] * bool(self.other)
+        mark = quantities.NUMBERS.get(self.other, "")[1:]
+        option = f": --decimal {mark[0]}" if mark else ""
+        words += [f"assumed, because {self.other} fits too{option}"] * bool(self.other)
         return ", ".join(words)
 
 

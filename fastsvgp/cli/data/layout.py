@@ -71,8 +71,11 @@ def head_of(file):
     return lines
 
 
-def delimiter_of(delimiter, head):
-    """Return the delimiter given by the user, or the one on which most lines agree."""
+def delimiter_of(delimiter, head, decimal="auto"):
+    """Return the delimiter given by the user, or the one on which most lines agree.
+
+    It is no comma if ``decimal`` is.
+    """
     if delimiter in DELIMITERS:
         return DELIMITERS[delimiter]
     if delimiter != "auto":
@@ -96,8 +99,9 @@ def delimiter_of(delimiter, head):
         return len(rows) if width > 1 else 0
 
     # ties go to the first: a tab or semicolon beats commas inside cells
-    best = max(DELIMITERS.values(), key=agreement) if any(map(str.strip, sample)) else ","
-    return best if sample and agreement(best) else ","
+    others = [one for one in DELIMITERS.values() if one != decimal]
+    best = max(others, key=agreement) if any(map(str.strip, sample)) else others[0]
+    return best if sample and agreement(best) else "," if "," in others else ";"
 
 
 def _width(lines):
@@ -356,7 +360,7 @@ def row_error(path, line, cells, reference):
     """Return the error of a line without the number of cells of a row."""
     return DataFileError(
         f"{path}, line {line}: {len(cells)} cell{'s'[: len(cells) != 1]}, but {reference}; all rows"
-        " must have the same number of cells (see --delimiter, --skip)"
+        " must have the same number of cells (see --delimiter, --decimal, --skip)"
     )
 
 

@@ -23,12 +23,13 @@ class Source:
 
     A pipe or standard input can be read only once: its content is read here and kept in memory.
 
-    ``name`` is the name for messages.
+    ``name`` is the name for messages. ``encoding``: that of a text; None if its mark shows it.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, encoding=None):
         self.name, self._path, self._content = os.fspath(path), path, None
-        self._encoding = None
+        of_marks = encoding is not None and codecs.lookup(encoding).name == "utf-8"
+        self._encoding, self._given = "utf-8-sig" if of_marks else encoding, encoding is not None
         if self.name == STANDARD_INPUT:
             self.name = "standard input"
             if sys.stdin is None:
@@ -56,7 +57,8 @@ class Source:
     def fall_back(self):
         """Read the text as Windows-1252 from now on; return whether it can be that."""
         with self._unzip() as file:
-            text = self._encoding == "utf-8-sig" and not set(file.read()) & set(CONTROL)
+            plain = self._encoding == "utf-8-sig" and not self._given
+            text = plain and not set(file.read()) & set(CONTROL)
         self._encoding = "cp1252" if text else self._encoding
         return text
 

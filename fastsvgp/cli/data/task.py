@@ -7,16 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ... import DataFileError
-from ...recipes.scaling import LARGEST, Scale
+from ...recipes.scaling import LARGEST, Scale, refuse_tiny
 from ..errors import UsageError, join
 from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, LEVELS, MULTICLASS, REAL, kind_of
 from . import columns as encodings, forms, reading, targets
 from .cells import number_of
 from .notes import note_codes, note_indexes
-from .tables import Table, read_table
+from .table import Table
+from .tables import FileFormat, read_table
 
 log = logging.getLogger("fastsvgp")
+PLAIN = FileFormat()
 
 
 @dataclass
@@ -63,25 +65,6 @@ class Task:
         return None if self.second is None else self.second.values[rows]
 
 
-@dataclass(frozen=True)
-class FileFormat:
-    """How to read files.
-
-    ``delimiter``, ``header``, ``skip`` and ``na`` are as in ``read_table``. ``images``: whether
-    arrays of inputs can be images, whose columns are pixels: neither text nor missing.
-    """
-
-    delimiter: str = "auto"
-    header: str = "auto"
-    images: bool = False
-    skip: int = 0
-    na: tuple = ()
-
-    def read(self, path, images=False, whole=False):
-        """Return the ``Table`` of a file."""
-        return read_table(path, self.delimiter, self.header, images, self.skip, self.na, whole)
-
-
 def load_task(
     path,
     *,
@@ -91,7 +74,7 @@ def load_task(
     likelihood=None,
     second=None,
     missing="error",
-    file_format=FileFormat(),
+    file_format=PLAIN,
 ):
     """Read the data and interpret the target.
 
@@ -127,6 +110,7 @@ def load_task(
     targets.refuse_ignored(name, used, ignored)
     other = targets.position_of_second(table, second, used, ignored)
     columns = _input_columns(table, columns, {*used, other}, name)
+    _refuse_twins(table, [*columns, *used])
     if not images:
         note_indexes(table, columns)
     targeted = targets.present(values)
@@ -144,7 +128,7 @@ def load_task(
     if not images:
         columns, kinds = reading.choose(table, columns)
         note_codes(table, [*columns, *used], kinds.forms)
-    layout = _layout(table, columns, position, file_format.na)
+    layout = _layout(table, columns, position, file_format)
     if other is not None:
         other = targets.read_second(table, second[0], other, y)
         layout["second"] = other.layout
@@ -169,7 +153,19 @@ def _input_columns(table, columns, taken, target_name):
     return columns
 
 
-def _layout(table, columns, position, na):
+def _refuse_twins(table, columns):
+    """Refuse columns of one name."""
+    first = {}
+    for i in columns if table.named else ():
+        j = first.setdefault(table.names[i], i)
+        if j != i:
+            raise UsageError(
+                f"{table.path}: columns {j} and {i}, from 0, have the name {table.names[i]!r};"
+                f" rename one, or leave it out with --ignore {i}"
+            )
+
+
+def _layout(table, columns, position, file_format):
     """Describe the columns of a file, as it is kept with the model."""
     layout = {
         "named": table.named and len(set(table.names)) == len(table.names),
@@ -177,8 +173,10 @@ def _layout(table, columns, position, na):
         "inputs": columns,
         "target": position,
     }
-    if na:
-        layout["na"] = list(na)
+    if file_format.na:
+        layout["na"] = list(file_format.na)
+    if table.asked:
+        layout["decimal"] = file_format.decimal
     written = [table.forms.get(i) for i in targets.as_list(position)]
     if any(written):
         layout["target_forms"] = [form and form.to_json() for form in written]
@@ -384,6 +382,8 @@ def _read_mask(argument, targeted):
 def scale_of(task, shared):
     """Fit a ``Scale`` to the training rows of a split task; ``shared`` as in ``Scale.fit``."""
     rows, real = ~task.test, task.kind == "regression"
+    refuse_tiny("X", task.X[rows])
+    refuse_tiny("y", task.y[rows])
     scale = Scale.fit(task.X[rows], targets.fill_missing(task.y[rows]), real, shared=shared)
     if real and targets.weights_of(task.y[rows]) is not None:
         scale.y_scale = np.nanstd(task.y[rows], axis=0)

@@ -15,13 +15,20 @@ from ...records.inducing_sets import sets_of
 from ...runtime.extras import install_hint
 from ..data.targets import select_target
 from ..fitted import Fitted, bottom
-from . import effects, metrics, outputs, page, plots
-from .metrics import evaluate as evaluate
+from . import effects, linear, metrics, outputs, page, plots
 from .outputs import METRICS, MODEL, REPORT
 from .predictions import write_untargeted
 
 GRID = 400
 MOST_PLOTTED = 12  # targets
+
+
+def evaluate(fitted, task):
+    """Return held-out scores of a model, a linear one and the trivial predictor, or None."""
+    found = metrics.evaluate(fitted, task)
+    if found is not None:
+        linear.add_linear(found, fitted, task)
+    return found
 
 
 def write(say, folder, fitted, task, results, values, title):
@@ -31,12 +38,21 @@ def write(say, folder, fitted, task, results, values, title):
     """
     inputs = effects.inputs_of(fitted, task)
     results["shares"] = _of_draws(say, "shares", effects.shares_of, fitted, task, inputs) or []
+    strongest = effects.strongest(results["shares"], inputs)
+    pair = effects.interaction(fitted, task, inputs)
+    if pair is not None:
+        names = [one.name for one in pair.inputs]
+        results["interaction"] = {"inputs": names, "share": float(pair.share)}
     metrics = write_metrics(folder, results)
     predicted = write_untargeted(say, folder, fitted, task)
-    strongest = effects.strongest(results["shares"], inputs)
     shown = None
     if strongest and plots.available():
-        shown = _of_draws(say, "effects", effects.figure, fitted, task, strongest, title)
+        shown = {
+            "effects.png": _of_draws(say, "effects", effects.figure, fitted, task, strongest, title)
+        }
+        if pair is not None:
+            what = effects.axis_of(fitted)
+            shown["interaction.png"] = plots.interaction(pair, what, title)
     plotted, why_not = write_plots(folder, fitted, task, values, title, strongest, shown)
     page = write_page(folder, results, say.lines, plotted, why_not)
     return [metrics, *predicted, *plotted, page], why_not
@@ -79,7 +95,7 @@ def write_plots(folder, fitted, task, values, title, strongest, shown):
     """Write the plots for the task, and that of effects. Return their paths, and why none."""
     if not plots.available():
         return [], f"plots skipped: matplotlib is not installed; {install_hint('cli')}"
-    figures = {} if shown is None else {"effects.png": shown}
+    figures = {name: figure for name, figure in (shown or {}).items() if figure is not None}
     if not fitted.several and fitted.classes is None and task.test.any():
         figures["residuals.png"] = _residuals(fitted, task, strongest, title)
     if len(values):

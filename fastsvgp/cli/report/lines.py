@@ -171,7 +171,7 @@ def _describe_target(task):
     choice = f"{task.reason} -> {LIKELIHOODS[task.likelihood]} likelihood"
     if task.reason != "as asked":
         choice += " (--likelihood changes it)"
-    return choice + (f"; classes {join(task.classes, 12)}" if task.classes else "")
+    return choice + (f"; classes {join(map(repr, task.classes), 12)}" if task.classes else "")
 
 
 def steps(trained):

@@ -18,6 +18,8 @@ TRIVIAL = {
     "proportions": "beta, mean and sd",
     "classes": "class frequencies",
 }
+# of scikit-learn, by scale; other targets have none
+LINEAR = {"standardised": "ridge", "counts": "Poisson", "classes": "logistic"}
 SCALES = {"positive": "positive numbers"}
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -71,7 +73,9 @@ def _evaluate(fitted, task):
     X, y, second = task.X[task.test], task.y[task.test], task.second_of(task.test)
     log_density, prediction = fitted.log_density(X, y, second), fitted.predict(X)
     if fitted.classes is not None:
-        return classification(y, prediction.probabilities, log_density, task.y[~task.test])
+        p, names = prediction.probabilities, fitted.classes
+        scores = classification(y, p, log_density, task.y[~task.test])
+        return scores | {"by_class": by_class(y, p, log_density, names)}
     if fitted.likelihood == "censored":
         return _score_censored(fitted, (y, second), prediction.mean, log_density)
     if fitted.kind == "regression":
@@ -247,6 +251,18 @@ def classification(y, probabilities, log_density, train_codes):
     }
 
 
+def by_class(y, probabilities, log_density, names):
+    """Return for each class its name, its rows and those named so, how many are both, its NLPD."""
+    chosen, found = probabilities.argmax(axis=1), []
+    for code, name in enumerate(names):
+        own = y == code
+        right = int(np.sum(own & (chosen == code)))
+        nlpd = -float(np.mean(log_density[own])) if own.any() else None
+        counts = {"rows": int(own.sum()), "named": int(np.sum(chosen == code)), "right": right}
+        found.append({"class": name, **counts, "nlpd": nlpd})
+    return found
+
+
 def coverage(below, at, levels):
     """Return the share of targets inside the central predictive interval of each level.
 
@@ -332,7 +348,6 @@ def scores(residual, log_density, weights=None):
 def table(result, title="held-out data"):
     """Format metrics as text: one row for the model, one for the trivial predictor."""
     names = list(result["model"])
-    trivial = TRIVIAL[result["scale"]]
     blocks = [(title, result)]
     if "original_scale" in result:
         blocks = [
@@ -344,9 +359,16 @@ def table(result, title="held-out data"):
     lines = []
     for heading, values in blocks:
         lines.append(f"  {heading:<40}" + "".join(f"{LABELS[n]:>12}" for n in names))
-        for who, row in (
-            ("model", values["model"]),
-            (f"trivial predictor ({trivial})", values["trivial"]),
-        ):
+        for who, row in rivals(result["scale"], values):
             lines.append(f"    {who:<38}" + "".join(f"{row[n]:>12.4g}" for n in names))
     return "\n".join(lines)
+
+
+def rivals(scale, values):
+    """Return names and scores of the model, of a linear one if there is, and of the trivial one."""
+    named = {
+        "model": "model",
+        "linear": f"linear model ({LINEAR.get(scale)})",
+        "trivial": f"trivial predictor ({TRIVIAL[scale]})",
+    }
+    return [(named[key], values[key]) for key in named if key in values]

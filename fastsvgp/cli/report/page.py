@@ -4,21 +4,26 @@ import base64
 import os
 from html import escape
 
-from .metrics import LABELS, TRIVIAL, advice, answer
+from ..data.columns import OTHER
+from .metrics import LABELS, advice, answer, rivals
 
-INPUTS = 40  # in the table of shares
+INPUTS = 40  # in the table of shares, and classes in that of scores
+LEGIBLE = 0.45  # part of the width of a picture below which its text is too small
+LOG = "  search "  # how lines of a search begin
 CAPTIONS = {
     "training.png": "The bound during training.",
     "fit.png": "The model as a function of its input, with the data.",
     "predictions.png": "The model on the held-out rows.",
     "patches.png": "Inducing patches, and the weights of the windows.",
     "effects.png": "The mean effect of each input: the average over the rows of all others.",
+    "interaction.png": "The two inputs that interact most: along one, at three values of the other,"
+    " averaged over the rows of all others. Curves that are not parallel are the interaction.",
     "residuals.png": "Residuals of held-out rows. A pattern is something that the model misses.",
 }
 # where pictures are on the page
 PLACES = {
     "fit": ("fit", "predictions"),
-    "effects": ("effects",),
+    "effects": ("effects", "interaction"),
     "residuals": ("residuals",),
     "training": ("training", "patches"),
 }
@@ -32,7 +37,7 @@ th, td { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; }
 th { font-weight: 600; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 pre { background: #f4f4f4; padding: .7rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-img { max-width: 100%; } figure { margin: 1rem 0; } .answer { font-size: 1.2rem; }
+img { max-width: 100%; } figure { margin: 1rem 0; overflow-x: auto; } .answer { font-size: 1.2rem; }
 .bar { background: #2c6fbb; height: .8rem; } .scale { width: 9rem; } p.note { color: #8a4b00; }
 """
 SAFE = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -68,10 +73,17 @@ def page(results, printed, pictures, why_no_pictures):
         *(["<h2>Residuals</h2>", *map(_picture, own["residuals"])] if own["residuals"] else []),
         "<h2>Data and choices</h2>",
         _table(
-            [], [line.strip().split(maxsplit=1) for line in printed if line.startswith("  ")], "th"
+            [],
+            [
+                line.strip().split(maxsplit=1)
+                for line in printed
+                if line.startswith("  ") and not line.startswith(LOG)
+            ],
+            "th",
         ),
         f"<pre>{escape(results['command'])}</pre>",
-        *(_looks(results["looks"]) if "looks" in results else ()),
+        *(_looks(results["looks"], results["chosen"]) if "looks" in results else ()),
+        *_log(printed),
         *map(_picture, own["training"]),
         (
             f"<p>Written by fastsvgp {escape(results['fastsvgp'])}. The model is in model.npz, all"
@@ -126,11 +138,17 @@ def _cell(cell, tag):
         return f'<{tag} class="number">{cell:{".5g" if isinstance(cell, float) else "d"}}</{tag}>'
     if isinstance(cell, _Above):
         return f'<{tag} class="number">{escape(cell)}</{tag}>'
+    if isinstance(cell, _Chosen):
+        return f"<{tag}><strong>{escape(cell)}, chosen</strong></{tag}>"
     return f"<{tag}>{escape(cell)}</{tag}>"
 
 
 class _Bar(float):
     """A fraction to draw as a bar."""
+
+
+class _Chosen(str):
+    """The candidate that the report is about."""
 
 
 class _Above(str):
@@ -149,22 +167,53 @@ def _scores(results):
         own = values.get("original_scale", values)
         blocks.append((f"original, {target}", own))
     names = list(test["model"])
-    trivial = f"trivial predictor ({TRIVIAL[test['scale']]})"
     rows = [
-        [who, scale, *(float(values[key][name]) for name in names)]
+        [who, scale, *(float(own[name]) for name in names)]
         for scale, values in blocks
-        for who, key in (("model", "model"), (trivial, "trivial"))
+        for who, own in rivals(test["scale"], values)
     ]
     yield _table(["", "scale", *(LABELS[name] for name in names)], rows)
     yield (
         f"<p>{results['test_rows']} rows. The trivial predictor uses the training targets only, no"
-        " inputs. Lower is better for RMSE and NLPD (negative log predictive density, nats per"
-        " row), higher for accuracy.</p>"
+        " inputs; a linear model is trained on the same rows. Lower is better for RMSE and NLPD"
+        " (negative log predictive density, nats per row), higher for accuracy.</p>"
     )
+    if "by_class" in test:
+        yield from _by_class(test["by_class"])
 
 
-def _looks(looks):
-    """Format the evaluations of candidates in a search."""
+def _by_class(found):
+    """Format the scores of each class: what part of its rows is named so, and how often rightly."""
+    shown = sorted(found, key=lambda one: -one["rows"])[:INPUTS]
+    rows = [
+        [
+            repr(one["class"]),
+            one["rows"],
+            _share(one["right"], one["rows"]),
+            _share(one["right"], one["named"]),
+            "" if one["nlpd"] is None else f"{one['nlpd']:.3g}",
+        ]
+        for one in shown
+    ]
+    yield _table(["class", "rows", "found", "right when named", "NLPD"], rows)
+    if len(found) > len(shown):
+        yield f"<p>The other {len(found) - len(shown)} classes have fewer rows.</p>"
+
+
+def _share(part, whole):
+    return f"{100 * part / whole:.0f} %" if whole else ""
+
+
+def _log(printed):
+    """Fold the lines that a search said."""
+    lines = [line.removeprefix(LOG).strip() for line in printed if line.startswith(LOG)]
+    if lines:
+        text = escape("\n".join(lines))
+        yield f"<details><summary>Log of the search</summary><pre>{text}</pre></details>"
+
+
+def _looks(looks, chosen):
+    """Format the evaluations of candidates in a search, the ``chosen`` one in bold."""
     yield "<h2>Candidates</h2>"
     if not looks:
         yield "<p>There was only one candidate.</p>"
@@ -179,13 +228,17 @@ def _looks(looks):
     ]
     measure = "accuracy" if "accuracy" in looks[0] else "rmse"
     rows = [
-        [look["candidate"], look["seconds"], look["steps"], look["log_density"], look[measure]]
+        [
+            _Chosen(look["candidate"]) if look["candidate"] == chosen else look["candidate"],
+            *(look[name] for name in ("seconds", "steps", "log_density", measure)),
+        ]
         for look in sorted(best, key=lambda look: -look["log_density"])
     ]
     yield _table(["candidate", "after (s)", "steps", "log density", LABELS[measure]], rows)
     yield (
         "<p>The best evaluation of each candidate on rows of the training part that neither it nor"
-        " its posterior had seen, in standardised units.</p>"
+        " its posterior had seen, in standardised units. The report is about"
+        f" {escape(chosen)}.</p>"
     )
 
 
@@ -201,7 +254,7 @@ def _shares(results):
     yield _table(["input", "share of the variance", "", "95 % band"], rows)
     if len(shares) > INPUTS:
         yield f"<p>The other {len(shares) - INPUTS} inputs have smaller shares.</p>"
-    if left := results["constant_inputs"]:
+    if left := [name for name in results["constant_inputs"] if not name.endswith(f"={OTHER}")]:
         yield (
             "<p>Constant over the training rows, and so without information:"
             f" {escape(', '.join(sorted(left)))}.</p>"
@@ -209,10 +262,17 @@ def _shares(results):
     rest = max(0.0, 1 - sum(row["share"] for row in shares))
     yield (
         "<p>Of the variance of the model's predictions, each share is what the input explains by"
-        f" itself (first-order Sobol' indices); {_percent(rest)} are due to inputs acting together."
-        " Shares do not measure cause, and inputs that depend on one another share their"
-        " effect.</p>"
+        f" itself (first-order Sobol' indices); {_percent(rest)} are due to inputs acting together"
+        f"{_together(results.get('interaction'))}. Shares do not measure cause, and inputs that"
+        " depend on one another share their effect.</p>"
     )
+
+
+def _together(found):
+    if found is None:
+        return ""
+    names = " and ".join(map(repr, found["inputs"]))
+    return f", most of all {escape(names)} ({_percent(found['share'])})"
 
 
 def _percent(share):
@@ -236,9 +296,10 @@ def caption_of(name):
 
 def _picture(path):
     with open(path, "rb") as file:
-        data = base64.b64encode(file.read()).decode()
-    caption = caption_of(os.path.basename(path))
+        content = file.read()
+    data, caption = base64.b64encode(content).decode(), caption_of(os.path.basename(path))
+    least = int(LEGIBLE * int.from_bytes(content[16:20]))  # of the width in the head of a png
     return (
-        f'<figure><img alt="{caption}"'
+        f'<figure><img alt="{caption}" style="min-width: {least}px"'
         f' src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
     )

@@ -11,6 +11,7 @@ from ...sensitivity.drawing import draw_effect
 from .metrics import coverage
 
 BLUE, ORANGE, GREY = "#2c6fbb", "#d9661f", "#8a8a8a"
+SHADES = "#9cc3e6", "#2c6fbb", "#08306b"  # of three levels, from low to high
 INTERVAL = 0.025, 0.975  # levels of the drawn intervals
 MANY = 1000  # rows above which a density and a sample of intervals are drawn
 SAMPLE = 40
@@ -187,6 +188,17 @@ def effects(found, rows, inputs, labels, what, title):
         ax.set_ylabel(what)
     if len(labels) > 1:
         axes[0].legend(frameon=False, fontsize="small")
+    return figure
+
+
+def interaction(found, what, title):
+    """Plot curves along one input at levels of another one."""
+    figure, (ax,) = _figure(1, title, width=6.0, height=3.6)
+    first, second = (one.name for one in found.inputs)
+    for k, (level, curve) in enumerate(zip(found.levels, found.curves, strict=True)):
+        ax.plot(found.grid, curve, color=SHADES[k], linewidth=1.8, label=f"{second} = {level:.4g}")
+    ax.set(xlabel=first, ylabel=what)
+    ax.legend(frameon=False, fontsize="small")
     return figure
 
 

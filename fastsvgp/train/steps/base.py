@@ -128,7 +128,7 @@ class MoreJitter:
 
         Returns ``(result, jitter used)``. There are at most three retries; the last
         ``NotPositiveDefinite`` is raised. The first retry of the training is logged as a warning,
-        others at level DEBUG; ``Recorder`` counts them.
+        others at level DEBUG; ``Recorder`` counts them, at level INFO.
         """
         jitter = self._jitter
         for attempt in range(RETRIES + 1):
