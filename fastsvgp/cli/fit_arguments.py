@@ -319,6 +319,15 @@ def _add_steps(training):
         ),
     )
     training.add_argument(
+        "--no-average",
+        dest="average",
+        action="store_false",
+        help=(
+            "search for one model of few rows too, in place of an average over 16 draws of the"
+            " parameters"
+        ),
+    )
+    training.add_argument(
         "--mpi",
         action="store_true",
         help="train one model on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi",
