@@ -31,7 +31,7 @@ BUDGETS = {
     "optim": 1900,
     "paths": 600,
     "posteriors": 2100,
-    "priors": 216,
+    "priors": 218,
     "qsgp": 2150,
     "recipes": 4132,
     "records": 967,

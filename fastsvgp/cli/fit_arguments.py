@@ -319,14 +319,9 @@ def _add_steps(training):
         ),
     )
     training.add_argument(
-        "--no-average",
-        dest="average",
-        action="store_false",
-        help=(
-            "search for one model of few rows too, in place of an average over 16 draws of the"
-            " parameters"
-        ),
-    )
+        "--no-average", dest="average", action="store_false",
+        help="search without an average over parameters, which is the model of at most 300 rows",
+    )  # fmt: skip
     training.add_argument(
         "--mpi",
         action="store_true",

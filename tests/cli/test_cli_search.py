@@ -89,6 +89,8 @@ def test_few_rows_are_averaged_unless_told_not_to(table, capsys):
     run(capsys, *fit, "out")
     run(capsys, *fit, "one", "--no-average")
     assert any(line.startswith("average over") for line in results("out")["story"])
+    noises = [f"models.{k}.likelihood.variance" for k in range(16)]
+    assert noises == [one for one in results("out")["parameters"] if one in noises]
     assert type(fs.load_fitted("out").model) is fs.Mixture
     assert type(fs.load_fitted("one").model) is fs.SVGP
     assert main(["fit", "few.csv", "--no-average", "--method=sgpr", "--out", "new"]) == 2
