@@ -5,10 +5,12 @@ import pytest
 from oracles import certificate as dense, covariances
 from oracles.linear_algebra import solve
 from support import definitions
+from support.derivatives import along
 from support.rank_problems import on_ranks
 
 import fastsvgp as fs
 from fastsvgp.collapsed import certificate as made
+from fastsvgp.records import replace_at
 
 FAMILIES = fs.RBF, fs.Matern12, fs.Matern32, fs.Matern52
 JITTER = 1e-6
@@ -82,6 +84,29 @@ def test_both_bounds_follow_their_definition(rng, tune, run):
         cheap = fs.certificate(model, X, y, weights=weights, within=1e-12)
         np.testing.assert_allclose(cheap.upper, dense.titsias(K, Q, y, 0.3, of_rows), rtol=1e-9)
         assert cheap.lower == found.lower and found.upper < cheap.upper
+
+
+@pytest.mark.parametrize(("within", "bound"), [(None, dense.product_bound), (1e-12, dense.titsias)])
+def test_derivatives_from_above_are_those_of_the_definitions(rng, within, bound):
+    """In every parameter: complex steps of dense matrices, and differences of fourth order."""
+    model, X, y = problem(rng, N=20, M=5)
+    w, h = rng.uniform(0.2, 2, len(X)), 1e-3
+
+    def definition(one):
+        return bound(*matrices(one, X), y, one.noise_variance, w)
+
+    def upper(one):
+        return fs.certificate(one, X, y, weights=w, within=within).upper
+
+    for path, _, leaf in fs.records.leaves(model):
+        if leaf is None:
+            continue
+        x = np.asarray(leaf, float)[()]
+        d = np.asarray(rng.standard_normal(x.shape))[()]
+        value, truth = along(lambda x, path=path: definition(replace_at(model, path, x)), x, d)
+        steps = [upper(replace_at(model, path, x + s * h * d)) for s in (2, 1, -1, -2)]
+        found = np.dot([-1, 8, -8, 1], steps) / (12 * h)
+        assert abs(found - truth) < 1e-7 * (abs(truth) + abs(value)), path
 
 
 def test_the_product_is_first_order_in_the_residual(rng):
