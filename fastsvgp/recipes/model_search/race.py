@@ -127,7 +127,7 @@ class Race:
 
     def __init__(
         self, likelihood, whole, rows, held_out, last, raw, ranks, plan, seed, tell, earlier=(),
-        networks=True, averages=True,
+        networks=True, averages=False,
     ):  # fmt: skip
         self._likelihood, self.whole, self._plan, self._seed = likelihood, whole, plan, seed
         self.rows, self.held_out, self.last = rows, held_out, last
