@@ -25,7 +25,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "bounds.predict_vjp": ("predict_f_and_vjp",),
         "bounds.svgp": ("SVGP",),
         "collapsed.certificate": ("Certificate",),
-        "collapsed.moment_interval": ("moment_interval",),
+        "collapsed.moment_interval": ("MomentInterval", "moment_interval"),
         "collapsed.orthogonal": ("OrthogonalSGPR",),
         "conditioning.streaming": ("streaming_bound_and_grad", "streaming_svgp"),
         "collapsed.sgpr": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),

@@ -18,7 +18,10 @@ from ..bounds.objectives import (
 from ..bounds.predict_vjp import predict_f_and_vjp as predict_f_and_vjp
 from ..bounds.svgp import SVGP as SVGP
 from ..collapsed.certificate import Certificate as Certificate
-from ..collapsed.moment_interval import moment_interval as moment_interval
+from ..collapsed.moment_interval import (
+    MomentInterval as MomentInterval,
+    moment_interval as moment_interval,
+)
 from ..collapsed.orthogonal import OrthogonalSGPR as OrthogonalSGPR
 from ..collapsed.sgpr import (
     SGPR as SGPR,

@@ -322,6 +322,10 @@ def _add_steps(training):
         ),
     )
     training.add_argument(
+        "--no-average", dest="average", action="store_false",
+        help="search without an average over parameters, which is the model of at most 300 rows",
+    )  # fmt: skip
+    training.add_argument(
         "--mpi",
         action="store_true",
         help="train one model on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi",

@@ -58,8 +58,13 @@ def search_of(args, task):
     )
     refusal = next(filter(None, refusals), None)
     if refusal is not None:
-        if args.seconds is not None or args.extrapolate:
-            asked = "--seconds" if args.seconds is not None else "--extrapolate"
+        of_search = (
+            ("--seconds", args.seconds is not None),
+            ("--extrapolate", args.extrapolate),
+            ("--no-average", not args.average),
+        )
+        asked = next((option for option, given in of_search if given), None)
+        if asked is not None:
             raise UsageError(f"{asked}: {refusal}")
         return None
     seconds = SECONDS if args.seconds is None else args.seconds
@@ -88,6 +93,7 @@ def search_task(task, search, folder, title, origin):
             plan=plan,
             resume=_saved_stages(folder) if search.resume else None,
             extrapolate=search.extrapolate,
+            average=search.average,
             tell=lambda line: say(f"  search     {line}"),
         )
         seconds = time.perf_counter() - started

@@ -15,6 +15,8 @@ g is twice the distance of the product bound from log N(y | 0, A), which ``certi
 With Lam W k = b and m = beta B^-1 b, a = beta W e for e = k - Lam' m, and a'W^-1 a = beta^2 e'W e.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .. import check, kernels, models
@@ -28,6 +30,31 @@ from .forward_pass import forward
 from .sgpr import SGPR, check_sgpr, check_weighted_sgpr
 
 
+class MomentInterval(NamedTuple):
+    """Intervals of mean and variance of the exact process, and what tells whether they are narrow.
+
+    Parameters
+    ----------
+    lower, upper : Marginals
+        ``mean`` (Ns,) or (Ns, P) and ``var`` (Ns,) of the latent function, in float64.
+    trace : float
+        tr(W (Kff - Qff)), W the weights of the rows.
+    noise : float
+        Variance of the noise.
+
+    Examples
+    --------
+    >>> found = fs.bounds.moment_interval(sgpr, X, Y, X[:3])
+    >>> found.trace < found.noise
+    False
+    """
+
+    lower: Marginals
+    upper: Marginals
+    trace: float
+    noise: float
+
+
 @public_call(SGPR)
 def moment_interval(
     model: Record,
@@ -37,7 +64,7 @@ def moment_interval(
     *,
     jitter: float | None = None,
     weights: ArrayLike | None = None,
-) -> tuple[Marginals, Marginals]:
+) -> MomentInterval:
     """Bound mean and variance of the exact process at test inputs from both sides.
 
     It is useful only where tr(Kff - Qff) is far below the noise variance: there a sparse process is
@@ -55,8 +82,8 @@ def moment_interval(
 
     Returns
     -------
-    lower, upper : Marginals
-        ``mean`` (Ns,) or (Ns, P) and ``var`` (Ns,) of the latent function, in float64.
+    MomentInterval
+        ``lower``, ``upper``, and the two numbers to compare: ``trace`` and ``noise``.
 
     Raises
     ------
@@ -70,7 +97,7 @@ def moment_interval(
 
     Examples
     --------
-    >>> lower, upper = fs.bounds.moment_interval(sgpr, X, Y, X[:3])
+    >>> lower, upper, trace, noise = fs.bounds.moment_interval(sgpr, X, Y, X[:3])
     >>> mean, var = fs.predict_f(fs.optimal_svgp(sgpr, X, Y), X[:3])
     >>> bool((lower.mean < mean).all() and (mean < upper.mean).all())
     True
@@ -98,7 +125,12 @@ def moment_interval(
     mean = mean if model.mean is None else mean + model.mean(Xs)
     off = np.sqrt(spread * g)
     lower, upper = ((mean + sign * off).T.reshape(-1, *shape) for sign in (-1, 1))
-    return Marginals(lower, np.maximum(low, 0)), Marginals(upper, np.minimum(low + spread, prior))
+    return MomentInterval(
+        Marginals(lower, np.maximum(low, 0)),
+        Marginals(upper, np.minimum(low + spread, prior)),
+        t,
+        1 / beta,
+    )
 
 
 def _of_svgp(model, X, Y, Xs, *, jitter=None, weights=None):

@@ -86,8 +86,7 @@ def tighter_bound(
     """
     sgpr, X, Y, jitter, weights = _check("tighter_bound", sgpr, X, Y, jitter, weights, max_rows)
     s = forward(sgpr, X, Y, jitter, weights)
-    value, _ = _tighter(s, sgpr.covariance, X)
-    return check.result(value, sgpr)
+    return check.result(s.value + above_collapsed(s, sgpr.covariance, X), sgpr)
 
 
 @public_call(SGPR)
@@ -161,17 +160,26 @@ def tighter_bound_and_grad(
     return check.result(value, given), grad
 
 
-def _tighter(s, covariance, X, need=None):
+def above_collapsed(s, covariance, X):
+    """Return x, by which the bound is above the collapsed one of a forward pass."""
+    U, _, scale = _start(s)
+    return _sum_over_Kff(covariance, X, s.Lam, U, 0.5 * scale, None)[0]
+
+
+def _start(s):
+    """Return ``(U, beta, P beta^2)``, the numbers in the dtype of the data."""
+    beta = in_dtype(s.beta, s.y.dtype)
+    U = kernels.solve_triangular(s.R, weighted(s.Lam, s.weights))
+    return U, beta, len(s.y) * beta * beta
+
+
+def _tighter(s, covariance, X, need):
     """Return ``(value, InPlace)``.
 
-    need : names of the covariance to differentiate; None computes only the value
+    need : names of the covariance to differentiate
     """
-    real_beta, P = in_dtype(s.beta, s.y.dtype), len(s.y)
-    scale = P * real_beta * real_beta
-    U = kernels.solve_triangular(s.R, weighted(s.Lam, s.weights))
+    (U, real_beta, scale), P = _start(s), len(s.y)
     x, V, covariance_bar = _sum_over_Kff(covariance, X, s.Lam, U, 0.5 * scale, need)
-    if need is None:
-        return s.value + x, None
     S = kernels.matmul(V, U, transpose_b=True)
     G = kernels.solve_triangular(s.R, S, transpose=True)
     G = kernels.solve_triangular(

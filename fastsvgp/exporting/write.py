@@ -6,6 +6,7 @@ import os
 import numpy as np
 
 from .. import models
+from ..bounds.mixture import Mixture
 from ..bounds.protocol import kind_of
 from ..bounds.svgp import SVGP
 from ..files.atomic import as_path, write_atomically
@@ -75,6 +76,11 @@ def write_source(predictor, path, scale=None, inputs=(), classes=()):
 
     ``inputs`` and ``classes`` are names; a ``ClassScale`` has those of the classes.
     """
+    if isinstance(predictor, Mixture):
+        raise TypeError(
+            "export: a Mixture has no exported form; export one of its models, or fit with"
+            " average=False (fastsvgp fit --no-average)"
+        )
     models.serving("export", predictor, "predictor")  # or an error that names the kind
     path = as_path("export: `path`", path)
     stem, suffix = os.path.splitext(os.path.basename(path))

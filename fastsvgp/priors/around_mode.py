@@ -84,7 +84,8 @@ def laplace(
     Returns
     -------
     Mixture
-        Of ``draws`` SVGPs with equal shares, in the dtype of model and data.
+        Of ``draws`` SVGPs with equal shares, in the dtype of model and data. The first is one of
+        the two that are nearest to the mode.
 
     Raises
     ------
@@ -155,7 +156,9 @@ def _average(model, sgpr, renamed, X, Y, priors, draws, rng, fixed, weights, jit
 
     root = _inverse_root(_hessian(slope, mode))
     _refuse_slope(slope(mode), root, unravel, names)
-    moves = rng.standard_normal((draws // 2, len(mode))) @ root.T
+    z = rng.standard_normal((draws // 2, len(mode)))
+    z = z[np.argsort(np.square(z).sum(axis=1))]
+    moves = z @ root.T
     found = []
     for vector in np.concatenate([mode + moves, mode - moves]):
         try:

@@ -56,7 +56,9 @@ MEANT = {  # names in other packages, and the setting
     "seed": "random_state",
     "steps": "max_iter",
 }
-FLAGS = "ard", "early_stopping", "extrapolate", "warm_start", "normalize_X", "normalize_y"
+FLAGS = (
+    "ard", "average", "early_stopping", "extrapolate", "normalize_X", "normalize_y", "warm_start",
+)  # fmt: skip
 SETTINGS_OF_TRAINING = (
     "solver",
     "max_iter",

@@ -18,7 +18,7 @@ from ..runtime import tuning
 from .training import says_nothing
 
 # settings that a search accepts
-ALWAYS = "time_budget", "extrapolate", "class_weight", "random_state", "verbose"
+ALWAYS = "time_budget", "extrapolate", "average", "class_weight", "random_state", "verbose"
 EACH, MOST = 500, 60.0  # rows that add a second of work; the most seconds
 
 
@@ -73,6 +73,7 @@ def run_search(estimator, X, y, weights, seed, likelihood="gaussian"):
         rng=seed,
         by_work=budget is None,
         extrapolate=estimator.extrapolate,
+        average=getattr(estimator, "average", False),  # of a regressor
         tell=_tell if estimator.verbose else None,
     )
     model = estimator.model_ = found.model

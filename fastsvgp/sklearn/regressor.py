@@ -28,8 +28,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     """Sparse variational Gaussian process regression.
 
     With one target and default settings, ``recipes.search`` chooses covariance, scaling and
-    training by their scores on held-out rows. ``time_budget``, ``extrapolate``, ``random_state``
-    and ``verbose`` can differ from their defaults; any other setting, for example
+    training by their scores on held-out rows. ``time_budget``, ``extrapolate``, ``average``,
+    ``random_state`` and ``verbose`` can differ from their defaults; any other setting, for example
     ``solver="natural"``, turns the search off.
 
     Parameters
@@ -42,6 +42,10 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         extrapolates. By default the variance of a searched model grows outside the training range,
         ranks and networks keep their value at its border, and predictions warn of rows far outside.
         A model by settings extrapolates anyway.
+    average : bool
+        With at most 300 rows the search averages a process over 16 draws of its parameters, because
+        one point estimate is too sure: ``model_`` is then a ``Mixture``. False keeps one model, and
+        a model by settings is one.
     covariance : str, Covariance or sklearn.gaussian_process.kernels.Kernel
         "rbf", "matern12", "matern32" or "matern52", with initial variance 1 and lengthscales from
         the distances in the data; with more than 1000 rows and few relevant inputs, also from their
@@ -174,6 +178,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         *,
         time_budget=None,
         extrapolate=False,
+        average=True,
         likelihood="gaussian",
         target=None,
         n_latents=None,

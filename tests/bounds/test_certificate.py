@@ -5,10 +5,12 @@ import pytest
 from oracles import certificate as dense, covariances
 from oracles.linear_algebra import solve
 from support import definitions
+from support.derivatives import along
 from support.rank_problems import on_ranks
 
 import fastsvgp as fs
 from fastsvgp.collapsed import certificate as made
+from fastsvgp.records import replace_at
 
 FAMILIES = fs.RBF, fs.Matern12, fs.Matern32, fs.Matern52
 JITTER = 1e-6
@@ -84,6 +86,29 @@ def test_both_bounds_follow_their_definition(rng, tune, run):
         assert cheap.lower == found.lower and found.upper < cheap.upper
 
 
+@pytest.mark.parametrize(("within", "bound"), [(None, dense.product_bound), (1e-12, dense.titsias)])
+def test_derivatives_from_above_are_those_of_the_definitions(rng, within, bound):
+    """In every parameter: complex steps of dense matrices, and differences of fourth order."""
+    model, X, y = problem(rng, N=20, M=5)
+    w, h = rng.uniform(0.2, 2, len(X)), 1e-3
+
+    def definition(one):
+        return bound(*matrices(one, X), y, one.noise_variance, w)
+
+    def upper(one):
+        return fs.certificate(one, X, y, weights=w, within=within).upper
+
+    for path, _, leaf in fs.records.leaves(model):
+        if leaf is None:
+            continue
+        x = np.asarray(leaf, float)[()]
+        d = np.asarray(rng.standard_normal(x.shape))[()]
+        value, truth = along(lambda x, path=path: definition(replace_at(model, path, x)), x, d)
+        steps = [upper(replace_at(model, path, x + s * h * d)) for s in (2, 1, -1, -2)]
+        found = np.dot([-1, 8, -8, 1], steps) / (12 * h)
+        assert abs(found - truth) < 1e-7 * (abs(truth) + abs(value)), path
+
+
 def test_the_product_is_first_order_in_the_residual(rng):
     """With many inducing inputs the product bound is far nearer than that without a product."""
     X = np.linspace(0, 10, 200)[:, None]
@@ -125,6 +150,26 @@ def test_the_cheap_half_comes_first(rng, monkeypatch):
     assert fs.certificate(model, X, y, within=1.001 * full.per_row).enough is True
     K, Q = matrices(model, X)
     assert full.upper - full.lower >= np.trace(K - Q) / (2 * 0.3) > 0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_tighter_bound_is_the_lower_end_if_asked_for(rng, tune, monkeypatch, weighted):
+    tune(tighter_block_rows=9)
+    model, X, Y = problem(rng, P=2, mean=fs.means.ConstantMean(0.3))
+    w = {"weights": rng.uniform(0.1, 2, len(X))} if weighted else {}
+    plain, found = fs.certificate(model, X, Y, **w), fs.certificate(model, X, Y, tighter=True, **w)
+    np.testing.assert_allclose(found.lower, fs.bounds.tighter_bound(model, X, Y, **w), rtol=1e-12)
+    np.testing.assert_allclose(found.upper, plain.upper, rtol=1e-12)
+    assert plain.lower < found.lower
+    assert_between(found, exact(model, X, Y, w.get("weights")))
+    # the cheap half looks at the distance that remains
+    middle = 0.5 * (plain.per_row + found.per_row)
+    assert fs.certificate(model, X, Y, within=middle, tighter=True, **w).enough is True
+    assert fs.certificate(model, X, Y, within=middle, **w).enough is False
+    of_svgp = fs.certificate(fs.optimal_svgp(model, X, Y, **w), X, Y, tighter=True, **w)
+    assert of_svgp == found
+    monkeypatch.setattr(made, "_products", never)
+    assert fs.certificate(model, X, Y, within=1e-12, tighter=True, **w).enough is False
 
 
 def test_whole_weights_are_repeated_rows(rng):
@@ -207,7 +252,10 @@ def assert_moments_inside(model, X, Y, Xs, weights=None, **options):
     """Compare with the exact process on dense matrices; return the widest relative interval."""
     w = np.ones(len(X)) if weights is None else weights
     more = {} if weights is None else {"weights": weights}
-    lower, upper = fs.bounds.moment_interval(model, X, Y, Xs, **more, **options)
+    lower, upper, trace, noise = fs.bounds.moment_interval(model, X, Y, Xs, **more, **options)
+    residual = np.subtract(*matrices(model, X, options.get("jitter", JITTER))).diagonal()
+    np.testing.assert_allclose(trace, w @ residual, rtol=1e-6, atol=1e-8)
+    assert noise == pytest.approx(float(model.noise_variance))
     K, k = (covariances.matrix(model.covariance, X, other) for other in (X, Xs))
     by_k = solve(K + np.diag(float(model.noise_variance) / w), k)
     residuals = Y.T - definitions.prior_mean(model.mean, X)
@@ -238,7 +286,8 @@ def test_intervals_of_outputs_with_a_mean_and_of_an_svgp(rng):
     assert_moments_inside(model, X, Y, Xs)
     of_sgpr = fs.bounds.moment_interval(model, X, Y, Xs)
     of_svgp = fs.bounds.moment_interval(fs.optimal_svgp(model, X, Y), X, Y, Xs)
-    for one, other in zip(of_sgpr, of_svgp, strict=True):
+    assert of_sgpr[2:] == of_svgp[2:]
+    for one, other in zip(of_sgpr[:2], of_svgp[:2], strict=True):
         np.testing.assert_array_equal(one.mean, other.mean)
     off, spread = assert_moments_inside(fs.replace(model, inducing=X), X, Y, Xs, jitter=1e-9)
     assert off < 1e-3 and spread < 1e-3
@@ -354,6 +403,12 @@ def test_bad_input(rng):
     counts = fs.replace(svgp, likelihood=fs.Poisson())
     with pytest.raises(ValueError, match="with Poisson it is for one process; leave `group` out"):
         fs.certificate(counts, X, np.round(y**2), group=fs.distributed.threads(1))
+    with pytest.raises(ValueError, match="with Poisson no bound is tighter; leave `tighter` out"):
+        fs.certificate(counts, X, np.round(y**2), tighter=True)
+    with pytest.raises(ValueError, match="`tighter` is for one process; leave `group` or"):
+        fs.certificate(model, X, y, tighter=True, group=fs.distributed.threads(1))
+    with pytest.raises(TypeError, match="`tighter` must be"):
+        fs.certificate(model, X, y, tighter="yes")
     with pytest.raises(ValueError, match="Poisson targets are|`Y`"):
         fs.certificate(counts, X, y)
     with pytest.raises(TypeError, match="`model` must be a fastsvgp.SGPR or SVGP"):

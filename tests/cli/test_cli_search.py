@@ -83,6 +83,20 @@ def test_rows_far_outside_are_named_and_extrapolation_is_an_option(table, capsys
         assert message in capsys.readouterr().err
 
 
+def test_few_rows_are_averaged_unless_told_not_to(table, capsys):
+    np.savetxt("few.csv", table[:60], delimiter=",", header="a,b,y", comments="")
+    fit = "fit", "few.csv", "--seconds", "2", "--quiet", "--out"
+    run(capsys, *fit, "out")
+    run(capsys, *fit, "one", "--no-average")
+    assert any(line.startswith("average over") for line in results("out")["story"])
+    noises = [f"models.{k}.likelihood.variance" for k in range(16)]
+    assert noises == [one for one in results("out")["parameters"] if one in noises]
+    assert type(fs.load_fitted("out").model) is fs.Mixture
+    assert type(fs.load_fitted("one").model) is fs.SVGP
+    assert main(["fit", "few.csv", "--no-average", "--method=sgpr", "--out", "new"]) == 2
+    assert "--no-average: the search decides model" in capsys.readouterr().err
+
+
 def test_a_method_and_a_time_are_one_too_many(table, capsys):
     for options in (["--method", "svgp"], ["--steps", "5"], ["--no-ard"], ["--natural-step", "0"]):
         assert main(["fit", "data.csv", "--seconds", "5", *options]) == 2

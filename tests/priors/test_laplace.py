@@ -93,6 +93,8 @@ def test_draws_are_antithetic_and_have_the_covariance_of_the_gaussian(rng):
     root = around_mode._inverse_root(H)
     scaled = np.linalg.solve(root, (draws - of_sgpr(model)).T)
     np.testing.assert_allclose(np.cov(scaled), np.eye(4), atol=0.4)
+    far = np.linalg.norm(scaled, axis=0)  # the nearest draws come first
+    assert (np.diff(far[:200]) > -1e-6).all() and (np.diff(far[200:]) > -1e-6).all()
 
 
 def test_each_draw_has_its_optimal_posterior_and_what_is_fixed_stays(rng, tmp_path):

@@ -86,7 +86,7 @@ def parameters(model):
         path: np.asarray(value, np.float64).tolist()
         for path, _, value in leaves(model)
         if value is not None
-        and re.sub(r"^(basis|(layers|latents)\.\d+)\.", "", path).split(".")[0]
+        and re.sub(r"^(basis|(layers|latents|models)\.\d+)\.", "", path).split(".")[0]
         in ("covariance", "likelihood", "mean", "mixing")
     }
 

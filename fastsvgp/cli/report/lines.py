@@ -20,6 +20,7 @@ COVARIANCES = {
     "matern32": "Matérn 3/2",
     "matern52": "Matérn 5/2",
 }
+WIDE = 0.05  # nats a row of a certificate, from which more inducing inputs are advised
 
 
 class Lines:
@@ -97,9 +98,11 @@ def training(say, trained, seconds, outcome):
         f" {trained.elbo:.5g}"
     )
     if (found := trained.certificate) is not None:
+        wide = found.per_row > (WIDE if found.within is None else found.within)
         say(
             f"  exact      the evidence is within {found.per_row:.2g} nats a row of the exact"
             f" process, with {len(trained.model.inducing)} inducing inputs"
+            f"{', which are not enough (see --within)' if wide else ''}"
         )
     if outcome.ended == "short" and not trained.interrupted:
         say(f"  note       {describe_end(len(trained.values), outcome, metrics.WORDS)}")

@@ -111,6 +111,8 @@ class Race:
         The finished stages of an interrupted search, which are not trained again.
     networks : bool
         Whether networks take part.
+    averages : bool
+        Whether the answer for few rows is an average over the parameters.
 
     Attributes
     ----------
@@ -125,7 +127,7 @@ class Race:
 
     def __init__(
         self, likelihood, whole, rows, held_out, last, raw, ranks, plan, seed, tell, earlier=(),
-        networks=True,
+        networks=True, averages=False,
     ):  # fmt: skip
         self._likelihood, self.whole, self._plan, self._seed = likelihood, whole, plan, seed
         self.rows, self.held_out, self.last = rows, held_out, last
@@ -133,7 +135,7 @@ class Race:
         self._units, self._earlier, self.done = {}, earlier, []
         self.story, self._tell = [], tell
         self.looks, self.best, self.first = [], None, None
-        self._takes_networks = networks
+        self._takes_networks, self._averages = networks, averages
         self.error, self._number, self._look_seconds = None, 0, 0.0
 
     def _look_at(self, candidate):

@@ -7,12 +7,14 @@ import numpy as np
 
 from ...bounds.mixture import Mixture
 from ...bounds.svgp import SVGP
+from ...collapsed.sgpr import SGPR
 from ...covariances import OnFeatures
 from ...errors import NotPositiveDefinite, VarianceClampWarning
 from ...inducing import unique_rows
 from ...likelihoods import Gaussian
 from ...near.model import VIF
 from ...runtime import tuning
+from ..averages import DRAWS, ROWS, average, flops_of
 from .collapsed_posterior import M, are_rows, density_of, make_svgp, posterior_of, score_posterior
 from .held_out_density import (
     BETTER,
@@ -71,7 +73,7 @@ class FromLook(Race):
             rows = scale_rows(self.rows, self.best.scale)
             collapsed = posterior_of(self.best.model, rows, M, tune=not self.constant)
             svgp, _ = self._train_on_all(self.best, collapsed, (1.0, 1.0))
-            return svgp, self.best
+            return svgp if interrupted else self._average(svgp, self.best), self.best
         look, found = self._best(interrupted)
         mixed = None
         if not interrupted:
@@ -98,8 +100,29 @@ class FromLook(Race):
                 svgp, described = self._train_mixture(svgp, look, mixed)
             except FAILURES as error:
                 self.say(f"mixture: failed ({reason(error)})")
+        elif not interrupted and isinstance(svgp.likelihood, Gaussian):
+            svgp = self._average(svgp, look)
         self.say(f"model: {described}, all rows")
         return svgp, look
+
+    def _average(self, model, look):
+        """Return an average over the parameters of an exact process on few rows, or ``model``."""
+        if not self._averages or len(self.whole) > ROWS or self.constant or _of_network(look):
+            return model
+        rows = scale_rows(self.whole, look.scale)
+        sgpr = SGPR(look.model.covariance, unique_rows.distinct(rows.X)[0], look.model.noise)
+        flops = flops_of(sgpr, len(rows))
+        if not self._plan.count("time to average", flops / RATE < self._plan.left):
+            self.say("no average over the parameters: no time")
+            return model
+        try:
+            found = average(sgpr, rows.X, rows.y, self._seed, rows.weights)
+        except FAILURES as error:
+            self.say(f"no average over the parameters ({reason(error)})")
+            return model
+        self._plan.did(flops)
+        self.say(f"average over {DRAWS} draws of the parameters")
+        return found
 
     def _mixed(self, look, found):
         """Return the ``Mixed`` of a look and others, or None if they predict no better together.

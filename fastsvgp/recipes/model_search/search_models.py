@@ -81,6 +81,7 @@ def search(
     tell: Callable[[str], object] | None = None,
     resume: Any = None,
     extrapolate: bool = False,
+    average: bool = True,
 ) -> SearchResult:
     """Find the best model in an amount of time.
 
@@ -124,6 +125,10 @@ def search(
         Leave ranks and networks out, so that a process on the inputs themselves extrapolates. By
         default the variance of a raced model grows outside the training range, and all but such a
         process of real-valued targets keep their value at its border.
+    average : bool
+        With at most 300 rows of real-valued targets, average a process over 16 draws of its
+        parameters (``fs.priors.laplace`` with priors of lengthscales): a ``Mixture``. False keeps
+        the point estimate.
 
     Returns
     -------
@@ -160,6 +165,7 @@ def search(
         raise ValueError(f"`seconds` must be positive and finite, got {seconds:g}")
     given = counts_of(plan)
     check.flag("extrapolate", extrapolate)
+    check.flag("average", average)
     likelihood, raw, rows = task_of(likelihood, X, y, weights)
     earlier = load_to_resume(resume, rows, likelihood, rng)
     seed, given = earlier.seed, given or counts_of(earlier.plan)
@@ -169,7 +175,8 @@ def search(
     plan = SearchPlan(seconds, by_work, given)
     with collect_signals() as signals:
         tell = tell or (lambda line: None)
-        race = _race_of(likelihood, rows, raw, plan, seed, tell, earlier.stages, extrapolate)
+        wanted = earlier.stages, not extrapolate, average
+        race = _race_of(likelihood, rows, raw, plan, seed, tell, *wanted)
         if extrapolate:
             race.say("neither ranks nor networks take part, because the model has to extrapolate")
         interrupted = _run(race, plan, signals)
@@ -199,9 +206,9 @@ def search(
     )
 
 
-def _race_of(likelihood, rows, raw, plan, seed, tell, earlier, extrapolate):
+def _race_of(likelihood, rows, raw, plan, seed, tell, earlier, networks, average):
     """Make the race of these rows, with held-out rows if there are enough."""
-    ranks = raw if extrapolate else raw.add_column_maps(*sample_for_ranks(rows))
+    ranks = raw if not networks else raw.add_column_maps(*sample_for_ranks(rows))
     ranks = raw if ranks is raw or all(column is None for column in ranks.x_map) else ranks
     split = rows, None, None
     # without a race nothing is held out
@@ -210,7 +217,7 @@ def _race_of(likelihood, rows, raw, plan, seed, tell, earlier, extrapolate):
         rng = np.random.default_rng([seed, 0])
         rest, last = hold_out(rows, number_held(rows, *LAST_WORD), rng)
         split = *hold_out(rest, number_held(rest, *STEERING), rng), last
-    given = likelihood, rows, *split, raw, ranks, plan, seed, tell, earlier, not extrapolate
+    given = likelihood, rows, *split, raw, ranks, plan, seed, tell, earlier, networks, average
     return (Regression if likelihood is None else ClassesAndCounts)(*given)
 
 
