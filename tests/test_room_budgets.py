@@ -13,7 +13,7 @@ from support.source import FILES, name_of
 BUDGETS = {
     "bounds": 1855,
     "check": 853,
-    "cli": 6816,
+    "cli": 6829,
     "collapsed": 864,
     "conditioning": 451,
     "covariances": 2270,
@@ -33,12 +33,12 @@ BUDGETS = {
     "posteriors": 2100,
     "priors": 218,
     "qsgp": 2150,
-    "recipes": 4210,
+    "recipes": 4269,
     "records": 967,
     "runtime": 900,
     "sensitivity": 260,
     "sites": 632,
-    "sklearn": 1547,
+    "sklearn": 1551,
     "train": 3515,
     "uncertain": 849,
 }
