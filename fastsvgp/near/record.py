@@ -9,6 +9,8 @@ from ..check import weights as weighing
 from ..covariances import Covariance
 from ..records import data, record, replace
 from ..records.typed import Array, ArrayLike
+from ..runtime.deferred_checks import on_device
+from ..runtime.devices import copy_to
 from .index import Nearest, earlier_rows, place_rows
 from .points import points_of, scales_moved
 
@@ -16,6 +18,9 @@ from .points import points_of, scales_moved
 @record
 class NearRows:
     """The near rows of N rows of data: a record without parameters, as ``neighbours`` makes it.
+
+    ``to_device`` moves X and Y. All else stays on the host, which searches for near rows; X and Y
+    can stay there too, for example ``numpy.memmap``: each pass copies those of its rows.
 
     Parameters
     ----------
@@ -44,8 +49,8 @@ class NearRows:
     ((40, 5), array([-1, -1, -1, -1, -1], dtype=int32))
     """
 
-    X: Array = data()
-    Y: Any = data(default=None)
+    X: Array = data(moves=True)
+    Y: Any = data(default=None, moves=True)
     order: Any = data(default=None)
     earlier: Any = data(default=None)
     place: Any = data(default=None)
@@ -58,7 +63,8 @@ class NearRows:
 
         The trees are kept for the next call with the same scales.
         """
-        here = points_of(covariance, np.concatenate([np.asarray(self.X[:1], np.float64), X]))
+        first, X = (np.asarray(check.on_host(part), np.float64) for part in (self.X[:1], X))
+        here = points_of(covariance, np.concatenate([first, X]))
         known = self.__dict__.get("_nearest")
         if known is None or not np.array_equal(known[0], here.scales):
             points = points_of(covariance, self.X)
@@ -71,7 +77,7 @@ class NearRows:
         """Return which usable rows (N,) have other targets than these."""
         if self.Y is None:
             return np.zeros(len(self.X), bool)
-        differ = np.asarray(Y).reshape(self.Y.shape) != self.Y
+        differ = np.asarray(check.on_host(Y)).reshape(self.Y.shape) != check.on_host(self.Y)
         return self.usable() & differ.reshape(len(Y), -1).any(axis=1)
 
     def usable(self):
@@ -80,21 +86,30 @@ class NearRows:
         usable[self.order] = True
         return usable
 
-    def inputs(self, rows):
-        """Return the inputs (n, D) of these rows, in float64."""
-        return np.asarray(self.X[rows], np.float64)
+    def inputs(self, rows, like=None):
+        """Return the inputs (n, D) of these rows, in float64, on the device of ``like``."""
+        return _take(self.X, rows, like)
 
-    def sites(self, rows):
+    def sites(self, rows, like=None):
         """Return pseudo-targets and noise, of the shape of ``rows``; noise 0 is no site."""
         first, second = self.lambda1[rows], self.lambda2[rows]
         there = second > 0
         precision = np.where(there, second, 1.0)
-        return np.where(there, first / precision, 0.0), np.where(there, 1 / precision, 0.0)
+        y, noise = np.where(there, first / precision, 0.0), np.where(there, 1 / precision, 0.0)
+        return copy_to(y, like), copy_to(noise, like)
 
-    def targets(self, rows):
+    def targets(self, rows, like=None):
         """Return the targets (..., *rows.shape) of these rows, in float64."""
-        Y = np.asarray(self.Y[rows], np.float64)
+        Y = _take(self.Y, rows, like)
         return np.moveaxis(Y, -1, 0) if self.Y.ndim > 1 else Y
+
+
+def _take(data, rows, like):
+    """Return some rows of data in float64, on the device of ``like``."""
+    if on_device(data):
+        found = data[copy_to(rows, data)].astype(np.float64, copy=False)
+        return found if on_device(like) else found.get()
+    return copy_to(np.asarray(data[rows], np.float64), like)
 
 
 def neighbours(
@@ -111,7 +126,8 @@ def neighbours(
     Parameters
     ----------
     X : (N, D) array
-        All inputs; also ``numpy.memmap``, which is not copied.
+        All inputs; also ``numpy.memmap``, which is not copied. The search takes place on the host,
+        to which inputs on a device are copied for it.
     covariance : Covariance
         Distances are those of inputs divided by its lengthscales: see ``NearRows``.
     k : int
