@@ -184,7 +184,9 @@ def _row_numbers(rows, N):
 
 KINDS[VIF] = OfVIF()
 models.register(
-    VIF, instead="fs.fit trains it, on old and new rows together, and fs.predict_y predicts"
+    VIF,
+    instead="fs.fit trains it, on old and new rows together, fs.predict_y predicts at the rows"
+    " nearest to each input, and fs.sample_f draws there",
 )
 models.share(VIF, SVGP, "kl_term_and_grad", options=models.NoOptions)
 models.share(VIF, SVGP, "elbo", "elbo_and_grad", "data_term_and_grad", options=RowOptions)
