@@ -209,6 +209,24 @@ def _found(near, points, k):
     )
 
 
+def add_rows(near, covariance, X, Y):
+    """Return near rows with new rows, which come last in the order; others stay as they are."""
+    X, Y = (
+        np.concatenate([old, new if on_device(old) else check.on_host(new)])
+        for old, new in ((near.X, X), (near.Y, Y))
+    )
+    N, n = len(near.X), len(X) - len(near.X)
+    points = points_of(covariance, X)
+    order = np.concatenate([near.order, np.arange(N, N + n)])
+    codes = None if points.codes is None else points.codes[N:]
+    before = len(near.order) + np.arange(n)
+    nearest = Nearest(points.points, order, points.codes)
+    added = nearest.search(points.points[N:], before, near.earlier.shape[1], codes)
+    earlier = np.concatenate([near.earlier, added])
+    place = place_rows(points.points)
+    return replace(near, X=X, Y=Y, order=order, earlier=earlier, place=place)
+
+
 def follow(near, covariance):
     """Return the near rows at the scales of a covariance: found again if these have moved.
 

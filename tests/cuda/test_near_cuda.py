@@ -181,6 +181,18 @@ def test_ranks(gpu, rng, data, on_device):
         assert_same(its_grad, grad, 1e-9)
 
 
+def test_new_rows(gpu, rng, data):
+    X, Y = data
+    model, new = vif(rng, X[:20], Y[:20], outputs=()), (X[20:], Y[20:])
+    expected = fs.condition(model, *new)
+    there = fs.to_device(model), *map(gpu.there, new)
+    assert_same(fs.condition(*there), expected, 1e-9)
+    # rows of the record that stay on the host, and new ones on the device
+    found = fs.condition(fs.replace(there[0], near=model.near), *there[1:])
+    assert_same(found, expected, 1e-9)
+    np.testing.assert_array_equal(found.near.X, X)
+
+
 def test_the_recipe(gpu, rng, data):
     X, Y = data
     model = vif(rng, X, Y)
