@@ -169,9 +169,9 @@ def neighbours(
     inputs: Any = check.inputs("X", X, values=weights is None)
     usable = np.arange(len(inputs))
     if weights is not None:
-        counting = weighing.shape_weights(weights, np.empty((len(inputs), 1)))
+        counting = check.on_host(weighing.shape_weights(weights, np.empty((len(inputs), 1))))
         usable = usable[weighing.rows_that_count(counting)]
-        inputs = weighing.inputs_that_count(inputs, counting)
+        inputs = weighing.inputs_that_count(inputs, copy_to(counting, inputs))
         check.finite("X", inputs)
     N = len(inputs)
     k = check.whole("k", k, 0)

@@ -51,6 +51,17 @@ def test_bounds_and_gradients(gpu, rng, data, outputs):
     assert fs.elbo(*there) == pytest.approx(fs.elbo(*here), rel=1e-12)
 
 
+def test_codes(gpu, rng, data):
+    X, Y = data
+    X[:, 1] = rng.integers(0, 3, N)
+    codes = fs.covariances.Coregion(np.ones((3, 1)), np.ones(3)).on(1)
+    covariance = fs.RBF(np.float64(1.0), np.float64(0.5)).on(0) * codes
+    model = fs.replace(vif(rng, X, Y, covariance=covariance), inducing=X[:M])
+    there = fs.to_device(model), gpu.there(X), gpu.there(Y)
+    check_bound(gpu, fs.elbo_and_grad, (model, X, Y), there)
+    assert_same(fs.predict_f(*there[:2]), fs.predict_f(model, X))
+
+
 def test_natural_steps(gpu, rng, data):
     X, Y = data
     model = vif(rng, X, Y)
@@ -134,9 +145,11 @@ def test_training(gpu, rng, data, tmp_path, likelihood, place):
     Y = Y if likelihood is None else rng.poisson(np.exp(Y)).astype(float)
     start = fs.replace(vif(rng, X, Y, likelihood=likelihood), near=None, neighbours=4)
     options = {"batch_size": 16, "natural_step_size": 0.2, "optimiser": fs.adam(0.2), "rng": 0}
-    trained, info = fs.fit(start, X, Y, steps=4, **options)
+    weights = rng.uniform(0.5, 2, N)
+    weights[3] = 0
+    trained, info = fs.fit(start, X, Y, steps=4, weights=weights, **options)
     there = gpu.there if place == "device" else np.asarray
-    given = fs.to_device(start), there(X), there(Y)
+    given, options["weights"] = (fs.to_device(start), there(X), there(Y)), there(weights)
     found, its_info = fs.fit(*given, steps=4, **options)
     np.testing.assert_allclose(its_info.values, info.values, rtol=1e-8)
     assert_same(found, trained, 1e-7)
