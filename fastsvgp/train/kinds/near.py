@@ -115,9 +115,11 @@ def _with_sites(model, X, Y, request):
     """Return the model with the sites of all rows at its q(u), if it has none."""
     if model.near.lambda2 is not None:
         return model
-    kind, given = kind_of(model), {name: getattr(request, name) for name in ("weights", "jitter")}
-    X, Y = (copy_to(data, device_array(model)) for data in (X, Y))
-    call = Call.from_arguments(kind, model, X, Y, DataScale(), rng=seed_of(request.rng), **given)
+    kind, given = kind_of(model), {"jitter": request.jitter, "rng": seed_of(request.rng)}
+    weights, like = request.weights, device_array(model)
+    X, Y = copy_to(X, like), copy_to(Y, like)
+    weights = None if weights is None else copy_to(weights, like)
+    call = Call.from_arguments(kind, model, X, Y, DataScale(), weights=weights, **given)
     turn = next(kind.turns(call))
     sum_natural(call.model, turn.layer, call.batch)
     return replace(model, near=turn.layer.natural_step(1.0))
