@@ -113,7 +113,7 @@ class OfVIF(ModelKind):
                 f"`X` has {len(X)} rows, and `model.near` {N}: give their numbers as `rows`, or"
                 " near rows of these data by fs.neighbours(X, covariance, k, Y=Y)"
             )
-        differ = (near.inputs(rows, X).astype(dtype) != X).any(axis=1)
+        differ = (near.inputs(rows, X).astype(dtype, copy=False) != X).any(axis=1)
         differ &= copy_to(near.usable()[rows], X)
         if not deferred_checks.none(differ):
             row = int(np.argmax(check.on_host(differ)))

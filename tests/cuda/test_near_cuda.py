@@ -100,6 +100,22 @@ def test_predictions(gpu, rng, data):
     np.testing.assert_array_equal(fs.predict_f(back, Xs), fs.predict_f(model, Xs))
 
 
+def test_near_rows_alone_and_in_a_mixture(gpu, rng, data):
+    X, Y = data
+    model, at = vif(rng, X, Y), gpu.there(X)
+    near = fs.to_device(model.near)
+    there = fs.replace(fs.to_device(fs.replace(model, near=None)), near=near)
+    assert_same(fs.predict_f(there, at), fs.predict_f(model, X))
+    assert type(fs.to_host(near).X) is np.ndarray
+    found = fs.neighbours(at, there.covariance, 4, order="maximin")
+    expected = fs.neighbours(X, model.covariance, 4, order="maximin")
+    np.testing.assert_array_equal(found.earlier, expected.earlier)
+    both = fs.bounds.Mixture((model, model), (0.25, 0.75))
+    moved = fs.to_device(both)
+    assert hasattr(moved.models[1].near.X, "get")
+    assert_same(fs.predict_f(moved, at), fs.predict_f(both, X))
+
+
 def test_rows_can_stay_on_the_host(gpu, rng, data, tmp_path):
     X, Y = data
     np.save(tmp_path / "X.npy", X)
