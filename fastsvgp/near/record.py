@@ -157,8 +157,9 @@ def neighbours(
     -----
     The rows found are exact with up to ten columns, and up to 131,072 rows with more; beyond, a few
     of them have other near rows in their place. Each row costs about N D flops up to 4,096 D rows,
-    or up to 131,072 with more than ten columns, and log N or 16,384 D flops beyond. 4 N k bytes,
-    and X as it is. A maximin order takes 3 N^2 D flops more.
+    or up to 131,072 with more than ten columns, and log N or 16,384 D flops beyond. A maximin
+    order takes 3 N^2 D flops more. The record takes 4 N k + 16 N bytes besides X and Y, which stay
+    as they are; each pass computes the covariances of its rows with the inducing inputs again.
 
     Examples
     --------
