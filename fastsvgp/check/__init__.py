@@ -22,6 +22,7 @@ from .arrays import (
     finite as finite,
     inputs as inputs,
     num_columns as num_columns,
+    on_host as on_host,
     one_column as one_column,
     outputs_of as outputs_of,
     positive as positive,

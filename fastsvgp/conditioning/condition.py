@@ -10,6 +10,7 @@ from ..latents.model import axes_of, counts_of, layers_of
 from ..records import replace
 from ..records.typed import ArrayLike, RecordT
 from ..runtime.edge import public_call
+from . import near_rows  # noqa: F401, registers its function
 from .new_rows import posteriors_after, read_arguments, refuse_posterior
 from .reproject import reproject
 
@@ -32,9 +33,10 @@ def condition(
 
     Parameters
     ----------
-    model : SVGP, MultiGP or Mixture of these
+    model : SVGP, MultiGP, VIF or Mixture of these
         With ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posteriors. A
-        ``MultiGP`` has one latent function per output: ``mixing`` is None.
+        ``MultiGP`` has one latent function per output: ``mixing`` is None. A ``VIF`` has Gaussian
+        noise; the new rows come last in the order of its near rows, and are such themselves.
     X : (N, D) array
         New inputs.
     Y : (N,) or (N, P) array
@@ -50,7 +52,7 @@ def condition(
 
     Returns
     -------
-    SVGP, MultiGP or Mixture
+    SVGP, MultiGP, VIF or Mixture
         Of the same class of posterior. The shares of a mixture stay.
 
     Raises

@@ -46,21 +46,25 @@ class Entering:
     """One layer and new rows: the old q(u) of each of its functions, and q(u) with their sites."""
 
     def __init__(self, layer, X, jitter):
-        self._q = layer.posterior
         blocks = layer.covariance.blocks(layer.inducing, X)
-        self._prior = PriorFactor(blocks.Kuu, jitter)
+        prior, offset = PriorFactor(blocks.Kuu, jitter), 0 if layer.mean is None else layer.mean(X)
         with naming_repeated(layer.inducing):
-            old = as_gaussian(Whitened, self._q, self._prior)
-        M, offset = len(blocks.Kuu), 0 if layer.mean is None else layer.mean(X)
-        self._mean, self._tril = old.mean.reshape(-1, M), old.scale_tril.reshape(-1, M, M)
-        self._Lam = kernels.solve_triangular(self._prior.L, blocks.Kuf, overwrite_b=True)
-        pairs = [kernels.column_moments(self._Lam, mean) for mean in self._mean]
-        self._start = np.stack([start for start, _ in pairs])
+            Lam = kernels.solve_triangular(prior.L, blocks.Kuf, overwrite_b=True)
+        explained = self._begin(layer.posterior, prior, Lam)
         self._offset = self._start + offset
-        self._rest = blocks.kff - pairs[0][1]
+        self._rest = blocks.kff - explained
         kernels.raise_to_floor(self._rest, blocks.kff)
-        self._H = [kernels.multiply_triangular(W, self._Lam, transpose=True) for W in self._tril]
+
+    def _begin(self, q, prior, Lam):
+        """Begin at q(u), with no sites; return the sums (N,) of the squares of Lam (M, N)."""
+        self._q, self._prior, self._Lam, M = q, prior, Lam, len(Lam)
+        old = as_gaussian(Whitened, q, prior)
+        self._mean, self._tril = old.mean.reshape(-1, M), old.scale_tril.reshape(-1, M, M)
+        pairs = [kernels.column_moments(Lam, mean) for mean in self._mean]
+        self._start = np.stack([start for start, _ in pairs])
+        self._H = [kernels.multiply_triangular(W, Lam, transpose=True) for W in self._tril]
         self._T, self._h = None, np.zeros_like(self._mean)
+        return pairs[0][1]
 
     @property
     def num_inducing(self):

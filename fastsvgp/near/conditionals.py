@@ -12,17 +12,24 @@ cotangents of the blocks of K, of Lam and of D. Those of Lam (M, n) go on, Lam =
 
 All of it is computed in float64: R is a difference of numbers that agree in nearly all digits where
 u explains the rows, and noise can be a millionth of the rest.
+
+On a device, the host finds the distinct rows and the clusters: their numbers are sizes of arrays,
+and so nothing waits for the device.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import kernels
+from .. import check, kernels
 from ..errors import NotPositiveDefinite
 from ..records import plus
+from ..runtime import deferred_checks
+from ..runtime.deferred_checks import on_device
+from ..runtime.devices import copy_to
 
 CLUSTER = 16  # rows whose covariances are computed as one block
+CLUSTER_ON_DEVICE = 64  # a block has several launches
 SHARE = 1e-6  # of the jitter, which A gets on its diagonal: noise can be far below the jitter
 
 
@@ -48,7 +55,10 @@ class Conditionals(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A cluster: its rows, its distinct points, where these are in the rows' blocks."""
+    """A cluster: its rows, its distinct points, and where these are in the rows' blocks.
+
+    All on the host, but K.
+    """
 
     rows: Any
     points: Any
@@ -57,7 +67,7 @@ class Block(NamedTuple):
 
 
 def conditionals(layer, L, X, near, lists, noise, own, jitter):
-    """Compute the ``Conditionals`` of some rows.
+    """Compute the ``Conditionals`` of some rows, on the device of L.
 
     layer : record with covariance and inducing inputs, in float64
     X : (n, D) inputs of the rows
@@ -65,6 +75,8 @@ def conditionals(layer, L, X, near, lists, noise, own, jitter):
     lists : (n, k) integers, their near rows, -1 for none
     noise : (n, k) of the near rows
     own : (n,) numbers of the rows, or None if they are not rows of the data
+
+    ``lists`` and ``own`` are on the host.
     """
     n, k = lists.shape
     before = 0 if own is not None else n  # new rows come before those of the data
@@ -75,14 +87,14 @@ def conditionals(layer, L, X, near, lists, noise, own, jitter):
     wanted[absent] = wanted[:, -1:].repeat(k + 1, 1)[absent]
     distinct, places = np.unique(wanted, return_inverse=True)
     places, old = places.reshape(wanted.shape), distinct[before:] - before
-    rows = near.inputs(old)
+    rows = near.inputs(old, L)
     points = rows if own is not None else np.concatenate([X, rows])
     inner_covariance, inner_rows, _ = inner = layer.covariance.inner(points)
     Kuf = inner_covariance.Kuf(layer.inducing, inner_rows)
-    Lam = np.ascontiguousarray(kernels.solve_triangular(L, Kuf).T)
+    Lam = np.ascontiguousarray(kernels.solve_triangular(L, Kuf).T, like=L)
     by = own if own is not None else np.maximum(lists[:, :1].sum(axis=1), 0)
     K, blocks = _blocks(inner_covariance, inner_rows, places, np.argsort(near.place[by]))
-    there = np.where(absent, -1, places)
+    there = copy_to(np.where(absent, -1, places), L)
     D = noise + SHARE * jitter
     a, s, phi, factor, failed = kernels.near_rows(K, Lam, there, D)
     _check_factors(failed, lists, near, jitter)
@@ -99,21 +111,24 @@ def _blocks(covariance, rows, places, order):
     order : (n,) such that rows that follow each other are near
     """
     n, q = places.shape
-    K, blocks = np.empty((n, q, q)), []
-    for start in range(0, n, CLUSTER):
-        at = order[start : start + CLUSTER]
+    K, blocks = np.empty((n, q, q), like=rows), []
+    size = CLUSTER_ON_DEVICE if on_device(rows) else CLUSTER
+    for start in range(0, n, size):
+        at = order[start : start + size]
         points, there = np.unique(places[at], return_inverse=True)
         there = there.reshape(-1, q)
-        of_cluster = covariance.Kff(rows[points])
-        K[at] = of_cluster[there[:, :, None], there[:, None, :]]
+        of_cluster = covariance.Kff(rows[copy_to(points, rows)])
+        columns = copy_to(there, rows)
+        K[copy_to(at, rows)] = of_cluster[columns[:, :, None], columns[:, None, :]]
         blocks.append(Block(at, points, there, of_cluster))
     return K, blocks
 
 
 def _check_factors(failed, lists, near, jitter):
     """Raise ``NotPositiveDefinite`` for the first row whose near rows have no factor."""
-    if not (failed >= 0).any():
+    if deferred_checks.none(failed >= 0):
         return
+    failed = check.on_host(failed)
     row = int(np.argmax(failed >= 0))
     of = lists[row][lists[row] >= 0]
     x = near.inputs(of)
@@ -146,11 +161,23 @@ def conditionals_vjp(found, a_bar, s_bar, phi_bar, need):
         for block in found.blocks:
             u = len(block.points)
             where = block.places[:, :, None] * u + block.places[:, None, :]
-            total = np.bincount(where.ravel(), K_bar[block.rows].ravel(), u * u).reshape(u, u)
+            of_rows = K_bar[copy_to(block.rows, K_bar)].ravel()
+            total = _sum_by_place(of_rows, where.ravel(), u * u).reshape(u, u)
             of_fields, of_points, _ = inner_covariance.Kff_vjp(
-                total, block.K, rows[block.points], None, need
+                total, block.K, rows[copy_to(block.points, rows)], None, need
             )
             covariance_bar = plus(of_fields, covariance_bar)
             if points_bar is not None:
-                points_bar[block.points] += of_points
+                points_bar[copy_to(block.points, rows)] += of_points
     return Lam_bar, noise_bar, covariance_bar, points_bar
+
+
+def _sum_by_place(values, places, size):
+    """Return the sums (size,) of values by their ``places`` (n,), which are on the host."""
+    if not on_device(values):
+        return np.bincount(places, values, size)
+    distinct = np.count_nonzero(np.bincount(places, minlength=size))
+    rows, sums = kernels.sum_rows((copy_to(places, values),), (values[:, None],))
+    total = np.zeros(size, like=values)
+    total[rows[:distinct]] = sums[:distinct, 0]
+    return total

@@ -76,6 +76,22 @@ def _merge(same, others, codes, codes_of_rows):
     return np.take_along_axis(both, first, axis=1)
 
 
+def maximin_order(points):
+    """Return the rows (n,) of points (n, d), each the farthest from all before it, as places.
+
+    The first is the nearest to the centre; ties go by place. 3 n^2 d flops.
+    """
+    columns = np.ascontiguousarray(points.T)
+    order, nearest = np.empty(len(points), np.int64), np.full(len(points), np.inf)
+    at = np.argmin(np.square(columns - columns.mean(1, keepdims=True)).sum(0))
+    for i in range(len(points)):
+        order[i] = at
+        np.minimum(nearest, np.square(columns - columns[:, [at]]).sum(0), out=nearest)
+        nearest[at] = -1
+        at = np.argmax(nearest)
+    return order
+
+
 def place_rows(points):
     """Return the place (N,) of each row in the order of the leaves of a tree."""
     places = np.empty(len(points), np.int64)

@@ -28,6 +28,9 @@ from ..bounds.protocol import ALL
 from ..likelihoods.gaussian import LOG_2PI, Gaussian
 from ..posteriors.base import SUMS, Joint, PriorFactor, sum_over_outputs
 from ..records import Marginals, is_record, leaf, leaves, plus, private_record, tree_map
+from ..runtime import deferred_checks
+from ..runtime.deferred_checks import on_device
+from ..runtime.devices import copy_to
 from .conditionals import SHARE, conditionals, conditionals_vjp
 
 
@@ -92,7 +95,7 @@ class NearPass(LayerPass):
         self._rows, self._jitter = rows, jitter
         self._dtype_out = next(leaves(model.posterior))[2].dtype
         self._earlier, self.kept = list(after.kept) if after else [], []
-        self._L_bar, self._noise_bar = None, 0.0
+        self._L_bar, self._noise_bar = None, np.float64(0.0)
 
     @property
     def sizes(self):
@@ -105,7 +108,8 @@ class NearPass(LayerPass):
         """Return the marginals and residuals: ``GivenNear`` of rows of the data."""
         X = X.astype(np.float64, copy=False)
         found, e = self._earlier.pop(0) if self._earlier else self._conditionals(X, rows)
-        Kuf = kernels.multiply_triangular(self.prior.L, np.ascontiguousarray(found.phi.T))
+        rows_of_phi = np.ascontiguousarray(found.phi.T, like=found.phi)
+        Kuf = kernels.multiply_triangular(self.prior.L, rows_of_phi)
         f, residuals = self.work.project(Kuf, np.square(found.phi).sum(axis=1))
         mean = f.mean + (found.a * e).sum(axis=-1)
         mean = mean if self.layer.mean is None else mean + self.layer.mean(X)
@@ -125,41 +129,44 @@ class NearPass(LayerPass):
         else:
             own = self._rows[rows]
             lists = near.earlier[own]
-        y, noise = self._of_near(np.maximum(lists, 0))
-        lists = np.where(noise > 0, lists, -1)
+        there = np.maximum(lists, 0)
+        if near.lambda2 is not None:
+            lists = np.where(near.lambda2[there] > 0, lists, -1)
+        y, noise = self._of_near(there)
         found = conditionals(self.layer, self.prior.L, X, near, lists, noise, own, self._jitter)
-        return found, np.where(lists < 0, 0.0, y)
+        return found, np.where(copy_to(lists < 0, y), 0.0, y)
 
     def _of_near(self, rows):
         """Return e (..., n, k) of near rows (n, k), and their noise."""
+        like = self.prior.L
         if self.near.lambda2 is not None:
-            return self.near.sites(rows)
-        y = self.near.targets(rows)
+            return self.near.sites(rows, like)
+        y = self.near.targets(rows, like)
         y = y if self.layer.mean is None else y - self._mean_at(rows)
-        return y, np.full(rows.shape, float(self.layer.likelihood.variance))
+        return y, np.zeros(rows.shape, like=like) + self.layer.likelihood.variance
 
     def _mean_at(self, rows):
         """Return the mean function (..., n, k) at rows (n, k) of the data."""
-        values = self.layer.mean(self.near.inputs(rows.ravel()))
+        values = self.layer.mean(self.near.inputs(rows.ravel(), self.prior.L))
         return values.reshape(*values.shape[:-1], *rows.shape)
 
     def data_term(self, likelihood, Y, f, rng=None, need=True, weights=None):
         """Return the term of rows with Gaussian noise, whose variance is d + s."""
         if self._rows is None:
             return super().data_term(likelihood, Y, f, rng, need, weights=weights)
-        if np.ndim(weights) > 1 and (weights != weights[0]).any():
+        if np.ndim(weights) > 1 and not deferred_checks.none(weights != weights[0]):
             raise ValueError(
                 "`weights` of a VIF must be (N,), one for each row: near rows have all targets"
             )
-        n, r = float(likelihood.variance) + f.s, Y - f.mean
+        n, r = self.layer.likelihood.variance + f.s, Y - f.mean
         q = (r * r + f.var) / n
         w = 1.0 if weights is None else weights
-        ell = -0.5 * float(np.sum(w * (LOG_2PI + np.log(n) + q)))
+        ell = -0.5 * total_of(w * (LOG_2PI + np.log(n) + q))
         if not need:
             return ell, None, None
         n_bar = sum_over_outputs(0.5 * w * (q - 1) / n)
-        noise_bar = self._dtype_out.type(n_bar.sum())
-        return ell, GivenNear(w * r / n, -0.5 * w / n + 0 * q, n_bar), Gaussian(noise_bar)
+        noise_bar = Gaussian(self.in_dtype(n_bar.sum()))
+        return ell, GivenNear(w * r / n, -0.5 * w / n + 0 * q, n_bar), noise_bar
 
     def pull(self, residuals, f_bar):
         X, found, e, inner = residuals
@@ -173,7 +180,7 @@ class NearPass(LayerPass):
             return X_bar
         L, layer, kff_bar = self.prior.L, self.layer, sum_over_outputs(var_bar)
         phi_bar = kernels.multiply_triangular(L, Kuf_bar, transpose=True).T
-        phi_bar = np.ascontiguousarray(phi_bar + 2 * kff_bar[:, None] * found.phi)
+        phi_bar = np.ascontiguousarray(phi_bar + 2 * kff_bar[:, None] * found.phi, like=L)
         L_bar = kernels.matmul(Kuf_bar, found.phi)
         a_bar = mean_bar[..., None] * e
         a_bar = a_bar if a_bar.ndim == 2 else a_bar.sum(0)
@@ -181,8 +188,9 @@ class NearPass(LayerPass):
         Lam_bar, noise_bar, covariance_bar, points_bar = conditionals_vjp(
             found, a_bar, s_bar, phi_bar, self._inner_Kuf
         )
-        self._noise_bar += float(noise_bar.sum())
-        Kuf_bar = kernels.solve_triangular(L, np.ascontiguousarray(Lam_bar.T), transpose=True)
+        self._noise_bar = self._noise_bar + noise_bar.sum()
+        Lam_bar = np.ascontiguousarray(Lam_bar.T, like=L)
+        Kuf_bar = kernels.solve_triangular(L, Lam_bar, transpose=True)
         L_bar -= kernels.matmul(Kuf_bar, found.Lam)
         self._L_bar = plus(L_bar, self._L_bar)
         of_Kuf = self._inner.Kuf_vjp(Kuf_bar, found.Kuf, layer.inducing, rows, self._inner_Kuf)
@@ -200,9 +208,10 @@ class NearPass(LayerPass):
         self._mean_bar = plus(bar, self._mean_bar)
         of_near = self.near.lambda2 is None  # sites are of f without its mean function
         if of_near and found.a.size and "mean" in self._of_mean:
-            there = found.lists >= 0
-            at = -(mean_bar[..., None] * found.a)[..., there]
-            rows = self.near.inputs(found.lists[there])
+            there = np.flatnonzero(found.lists >= 0)
+            at = -(mean_bar[..., None] * found.a)
+            at = at.reshape(*mean_bar.shape[:-1], -1)[..., copy_to(there, at)]
+            rows = self.near.inputs(found.lists.ravel()[there], at)
             bar, _ = self.layer.mean.vjp(at, rows, ("mean",))
             self._mean_bar = plus(bar, self._mean_bar)
         return X_bar
@@ -219,11 +228,12 @@ class NearPass(LayerPass):
         return tree_map(cast, tree) if is_record(tree) else cast(tree)
 
     def finish(self, kl_bar):
-        return NearBars(*map(self.in_dtype, super().finish(kl_bar)), self._noise_bar)
+        return NearBars(*map(self.in_dtype, (*super().finish(kl_bar), self._noise_bar)))
 
     def _pull_nothing(self):
         self._inner = self.layer.covariance.inner(self._no_inputs())[0]
-        f, residuals = self.work.project(np.empty((self.num_inducing, 0)), np.empty(0))
+        none = np.empty((self.num_inducing, 0), like=self.prior.L)
+        f, residuals = self.work.project(none, none[0])
         self.work.pull(residuals, f)
 
     def _finish_posterior(self, kl_bar):
@@ -240,14 +250,15 @@ class NearPass(LayerPass):
         rows = rows[rows >= 0]
         rows = rows if near.lambda2 is None else rows[near.lambda2[rows] > 0]
         N = len(X)
-        points = np.concatenate([X, near.inputs(rows)])
+        points = np.concatenate([X, near.inputs(rows, X)])
         covariance, inner, _ = self.layer.covariance.inner(points)
         Kuf = covariance.Kuf(self.layer.inducing, inner)
         Lam = kernels.solve_triangular(self.prior.L, Kuf)
         R = covariance.Kff(inner) - kernels.matmul(Lam, Lam, transpose_a=True)
         y, noise = self._of_near(rows)
-        root = kernels.cholesky(np.ascontiguousarray(R[N:, N:]), SHARE * self._jitter, noise=noise)
-        half = kernels.solve_triangular(root, np.ascontiguousarray(R[N:, :N]))
+        A = np.ascontiguousarray(R[N:, N:], like=R)
+        root = kernels.cholesky(A, SHARE * self._jitter, noise=noise)
+        half = kernels.solve_triangular(root, np.ascontiguousarray(R[N:, :N], like=R))
         a = kernels.solve_triangular(root, half, transpose=True)
         phi = Lam[:, :N] - kernels.matmul(Lam[:, N:], a)
         f = self.work.joint(
@@ -265,4 +276,14 @@ class NearPass(LayerPass):
 
 def in_double(model):
     """Return a model in float64."""
-    return tree_map(lambda value: np.asarray(value).astype(np.float64, copy=False)[()], model)
+
+    def cast(value):
+        value = value if on_device(value) else np.asarray(value)
+        return value.astype(np.float64, copy=False)[()]
+
+    return tree_map(cast, model)
+
+
+def total_of(terms):
+    """Return the sum of an array: a float, or 0-d on a device."""
+    return np.sum(terms) if on_device(terms) else float(np.sum(terms))

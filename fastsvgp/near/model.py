@@ -16,7 +16,8 @@ from ..means import Mean
 from ..posteriors import Posterior
 from ..records import data, leaves, record, replace, static
 from ..records.typed import Array, Record
-from ..runtime.deferred_checks import on_device
+from ..runtime import deferred_checks
+from ..runtime.devices import copy_to
 from .layer import NearPass
 from .record import NearRows, neighbours
 from .site_layer import SitePass, SiteSteps, start_sites
@@ -82,8 +83,6 @@ class OfVIF(ModelKind):
         if not plain:
             _check_sites(model)
         model, X, Y, dtype = check.svgp(model, X, Y, names)
-        if on_device(next(leaves(model.posterior))[2]):
-            raise TypeError("near rows are computed on the host; use fs.to_host(model)")
         near = model.near
         if near is None and names == ("X", "Y") and Y is not check.ABSENT:
             k = check.whole("neighbours", model.neighbours, 0)
@@ -114,12 +113,13 @@ class OfVIF(ModelKind):
                 f"`X` has {len(X)} rows, and `model.near` {N}: give their numbers as `rows`, or"
                 " near rows of these data by fs.neighbours(X, covariance, k, Y=Y)"
             )
-        there = np.asarray(near.X[rows])
-        differ = (there.astype(dtype) != X).any(axis=1) & near.usable()[rows]
-        if differ.any():
+        differ = (near.inputs(rows, X).astype(dtype, copy=False) != X).any(axis=1)
+        differ &= copy_to(near.usable()[rows], X)
+        if not deferred_checks.none(differ):
+            row = int(np.argmax(check.on_host(differ)))
             raise ValueError(
-                f"row {int(np.argmax(differ))} of `X` is not that row of `model.near`: make near"
-                " rows of these data by fs.neighbours(X, covariance, k, Y=Y)"
+                f"row {row} of `X` is not that row of `model.near`: make near rows of these data by"
+                " fs.neighbours(X, covariance, k, Y=Y)"
             )
         if near.Y is None:
             raise ValueError("`model.near` has no targets: make it with fs.neighbours(..., Y=Y)")
@@ -143,8 +143,7 @@ class OfVIF(ModelKind):
             return VIF(None, None, None, likelihood_bar, None, model.near)
         *parts, mean, noise = bars
         if isinstance(likelihood_bar, Gaussian):
-            variance = likelihood_bar.variance
-            likelihood_bar = Gaussian(variance + type(variance)(noise))
+            likelihood_bar = Gaussian(likelihood_bar.variance + noise)
         return VIF(*parts, likelihood_bar, mean, model.near, neighbours=model.neighbours)
 
     def check_natural(self, function, model):
@@ -185,7 +184,9 @@ def _row_numbers(rows, N):
 
 KINDS[VIF] = OfVIF()
 models.register(
-    VIF, instead="fs.fit trains it, on old and new rows together, and fs.predict_y predicts"
+    VIF,
+    instead="fs.fit trains it, on old and new rows together, fs.predict_y predicts at the rows"
+    " nearest to each input, and fs.sample_f draws there",
 )
 models.share(VIF, SVGP, "kl_term_and_grad", options=models.NoOptions)
 models.share(VIF, SVGP, "elbo", "elbo_and_grad", "data_term_and_grad", options=RowOptions)

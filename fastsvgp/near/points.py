@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import check
 from ..covariances import Cosine, On, Product
 from ..covariances.image_patches import OnPatches
 from ..covariances.mapped import OfMap
+from ..runtime.devices import device_array, to_host
 
 MOVED = 1.2  # factor by which a scale must move for other rows to be near
 LEAST = 0.05  # smallest relative scale of a column that counts
@@ -47,7 +49,8 @@ def points_of(covariance, X):
             f"near rows need distances between rows, which a {type(covariance).__name__} of images"
             " or sets has not; use an SVGP"
         )
-    X = np.asarray(X, np.float64)
+    covariance = covariance if device_array(covariance) is None else to_host(covariance)
+    X = np.asarray(check.on_host(X), np.float64)
     columns = sorted(covariance.code_columns(X.shape[1]))
     squares, maps = _squared_scales(covariance, X)
     if not maps and not squares.any():

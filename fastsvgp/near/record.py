@@ -1,6 +1,6 @@
 """The near rows of a data set: which rows stand for the detail around each row."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -9,13 +9,18 @@ from ..check import weights as weighing
 from ..covariances import Covariance
 from ..records import data, record, replace
 from ..records.typed import Array, ArrayLike
-from .index import Nearest, earlier_rows, place_rows
+from ..runtime.deferred_checks import on_device
+from ..runtime.devices import copy_to
+from .index import Nearest, earlier_rows, maximin_order, place_rows
 from .points import points_of, scales_moved
 
 
 @record
 class NearRows:
     """The near rows of N rows of data: a record without parameters, as ``neighbours`` makes it.
+
+    ``to_device`` moves X and Y. All else stays on the host, which searches for near rows; X and Y
+    can stay there too, for example ``numpy.memmap``: each pass copies those of its rows.
 
     Parameters
     ----------
@@ -44,8 +49,8 @@ class NearRows:
     ((40, 5), array([-1, -1, -1, -1, -1], dtype=int32))
     """
 
-    X: Array = data()
-    Y: Any = data(default=None)
+    X: Array = data(moves=True)
+    Y: Any = data(default=None, moves=True)
     order: Any = data(default=None)
     earlier: Any = data(default=None)
     place: Any = data(default=None)
@@ -58,7 +63,8 @@ class NearRows:
 
         The trees are kept for the next call with the same scales.
         """
-        here = points_of(covariance, np.concatenate([np.asarray(self.X[:1], np.float64), X]))
+        first, X = (np.asarray(check.on_host(part), np.float64) for part in (self.X[:1], X))
+        here = points_of(covariance, np.concatenate([first, X]))
         known = self.__dict__.get("_nearest")
         if known is None or not np.array_equal(known[0], here.scales):
             points = points_of(covariance, self.X)
@@ -71,7 +77,7 @@ class NearRows:
         """Return which usable rows (N,) have other targets than these."""
         if self.Y is None:
             return np.zeros(len(self.X), bool)
-        differ = np.asarray(Y).reshape(self.Y.shape) != self.Y
+        differ = np.asarray(check.on_host(Y)).reshape(self.Y.shape) != check.on_host(self.Y)
         return self.usable() & differ.reshape(len(Y), -1).any(axis=1)
 
     def usable(self):
@@ -80,21 +86,30 @@ class NearRows:
         usable[self.order] = True
         return usable
 
-    def inputs(self, rows):
-        """Return the inputs (n, D) of these rows, in float64."""
-        return np.asarray(self.X[rows], np.float64)
+    def inputs(self, rows, like=None):
+        """Return the inputs (n, D) of these rows, in float64, on the device of ``like``."""
+        return _take(self.X, rows, like)
 
-    def sites(self, rows):
+    def sites(self, rows, like=None):
         """Return pseudo-targets and noise, of the shape of ``rows``; noise 0 is no site."""
         first, second = self.lambda1[rows], self.lambda2[rows]
         there = second > 0
         precision = np.where(there, second, 1.0)
-        return np.where(there, first / precision, 0.0), np.where(there, 1 / precision, 0.0)
+        y, noise = np.where(there, first / precision, 0.0), np.where(there, 1 / precision, 0.0)
+        return copy_to(y, like), copy_to(noise, like)
 
-    def targets(self, rows):
+    def targets(self, rows, like=None):
         """Return the targets (..., *rows.shape) of these rows, in float64."""
-        Y = np.asarray(self.Y[rows], np.float64)
+        Y = _take(self.Y, rows, like)
         return np.moveaxis(Y, -1, 0) if self.Y.ndim > 1 else Y
+
+
+def _take(data, rows, like):
+    """Return some rows of data in float64, on the device of ``like``."""
+    if on_device(data):
+        found = data[copy_to(rows, data)].astype(np.float64, copy=False)
+        return found if on_device(like) else found.get()
+    return copy_to(np.asarray(data[rows], np.float64), like)
 
 
 def neighbours(
@@ -104,6 +119,7 @@ def neighbours(
     *,
     Y: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    order: Literal["random", "maximin"] = "random",
     rng: Any = 0,
 ) -> NearRows:
     """Find the k nearest earlier rows of each row, for the near rows of a ``VIF``.
@@ -111,7 +127,8 @@ def neighbours(
     Parameters
     ----------
     X : (N, D) array
-        All inputs; also ``numpy.memmap``, which is not copied.
+        All inputs; also ``numpy.memmap``, which is not copied. The search takes place on the host,
+        to which inputs on a device are copied for it.
     covariance : Covariance
         Distances are those of inputs divided by its lengthscales: see ``NearRows``.
     k : int
@@ -120,8 +137,11 @@ def neighbours(
         Targets, which bounds of batches and predictions need.
     weights : (N,) array, optional
         Rows of weight 0 are never neighbours: their targets are not read.
+    order : {"random", "maximin"}
+        Order of the rows; each is conditioned on earlier ones. In a maximin order each row is the
+        farthest from all earlier ones, at the scales of the covariance.
     rng : int or numpy.random.Generator
-        Seed of the order of the rows, which is random. Each is conditioned on earlier ones.
+        Seed of a random order.
 
     Returns
     -------
@@ -130,15 +150,16 @@ def neighbours(
     Raises
     ------
     ValueError, TypeError
-        k is not below N; NaN or infinity in X; the covariance does not fit X, or has no distances,
-        as that of images.
+        k is not below N; NaN or infinity in X; another order; the covariance does not fit X, or has
+        no distances, as that of images.
 
     Notes
     -----
     The rows found are exact with up to ten columns, and up to 131,072 rows with more; beyond, a few
     of them have other near rows in their place. Each row costs about N D flops up to 4,096 D rows,
-    or up to 131,072 with more than ten columns, and log N or 16,384 D flops beyond. 4 N k bytes,
-    and X as it is.
+    or up to 131,072 with more than ten columns, and log N or 16,384 D flops beyond. A maximin
+    order takes 3 N^2 D flops more. The record takes 4 N k + 16 N bytes besides X and Y, which stay
+    as they are; each pass computes the covariances of its rows with the inducing inputs again.
 
     Examples
     --------
@@ -149,9 +170,9 @@ def neighbours(
     inputs: Any = check.inputs("X", X, values=weights is None)
     usable = np.arange(len(inputs))
     if weights is not None:
-        counting = weighing.shape_weights(weights, np.empty((len(inputs), 1)))
+        counting = check.on_host(weighing.shape_weights(weights, np.empty((len(inputs), 1))))
         usable = usable[weighing.rows_that_count(counting)]
-        inputs = weighing.inputs_that_count(inputs, counting)
+        inputs = weighing.inputs_that_count(inputs, copy_to(counting, inputs))
         check.finite("X", inputs)
     N = len(inputs)
     k = check.whole("k", k, 0)
@@ -161,8 +182,13 @@ def neighbours(
         )
     covariance.check_dim(inputs.shape[1])
     points = points_of(covariance, inputs)
-    order = check.generator(rng).permutation(usable)
-    return _found(NearRows(inputs, _targets(Y, N), order), points, k)
+    if order == "maximin":
+        rows = usable[maximin_order(points.points[usable])]
+    elif order == "random":
+        rows = check.generator(rng).permutation(usable)
+    else:
+        raise ValueError(f'neighbours: `order` must be "random" or "maximin", got {order!r:.80}')
+    return _found(NearRows(inputs, _targets(Y, N), rows), points, k)
 
 
 def _targets(Y, N):
@@ -182,6 +208,24 @@ def _found(near, points, k):
         place=place_rows(points.points),
         scales=points.scales,
     )
+
+
+def add_rows(near, covariance, X, Y):
+    """Return near rows with new rows, which come last in the order; others stay as they are."""
+    X, Y = (
+        np.concatenate([old, new if on_device(old) else check.on_host(new)])
+        for old, new in ((near.X, X), (near.Y, Y))
+    )
+    N, n = len(near.X), len(X) - len(near.X)
+    points = points_of(covariance, X)
+    order = np.concatenate([near.order, np.arange(N, N + n)])
+    codes = None if points.codes is None else points.codes[N:]
+    before = len(near.order) + np.arange(n)
+    nearest = Nearest(points.points, order, points.codes)
+    added = nearest.search(points.points[N:], before, near.earlier.shape[1], codes)
+    earlier = np.concatenate([near.earlier, added])
+    place = place_rows(points.points)
+    return replace(near, X=X, Y=Y, order=order, earlier=earlier, place=place)
 
 
 def follow(near, covariance):

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import check
 from ..bounds.protocol import ALL, LayerProtocol
 from ..records import Marginals, leaf, plus, private_record, replace
-from .layer import GivenNear, NearPass, in_double
+from .layer import GivenNear, NearPass, in_double, total_of
 
 
 @private_record
@@ -54,7 +55,8 @@ class SitePass(LayerProtocol):
         self.at = NearPass(latent, jitter, columns, of_latent, prior=self.given.prior)
         self.num_inducing, self.near, self._rows = self.given.num_inducing, model.near, rows
         self._mean = None if model.mean is None else in_double(model.mean)
-        self._of_mean = ("mean",) if any(name.partition(".")[0] == "mean" for name in need) else ()
+        of_mean = any(name.partition(".")[0] == "mean" for name in need)
+        self._of_mean = ("mean",) if of_mean and self._mean is not None else ()
         self._mean_bar, self._natural = None, "natural_step" in need
 
     @property
@@ -69,10 +71,11 @@ class SitePass(LayerProtocol):
         f, given = self.given.forward(X, rows)
         at_f, at = self.at.forward(X, rows)
         own = self._rows[rows]
-        prior_mean = np.zeros(len(X)) if self._mean is None else self._mean(X.astype(np.float64))
+        zeros = np.zeros(len(X), like=X)
+        prior_mean = zeros if self._mean is None else self._mean(X.astype(np.float64))
         marginals = SiteMarginals(
             f.mean, f.var, f.s, at_f.mean.astype(np.float64), at_f.var.astype(np.float64),
-            prior_mean, *self.near.sites(own),
+            prior_mean, *self.near.sites(own, X),
         )  # fmt: skip
         return marginals, (X, given, at)
 
@@ -86,7 +89,7 @@ class SitePass(LayerProtocol):
         n, r, off = d + f.s, f.y - f.mean, f.y - g
         q, of_site = (r * r + f.var) / n, (off * off + f.at_var) / d
         logs = np.log(n) - np.log(d)
-        ell = expected - 0.5 * float(np.sum(np.where(there, logs + q - of_site, 0.0)))
+        ell = expected - 0.5 * total_of(np.where(there, logs + q - of_site, 0.0))
         if not need:
             return ell, None, None
 
@@ -139,7 +142,8 @@ class SiteSteps(SitePass):
         a, b = bars.prior_mean, bars.at_var - np.where(f.d > 0, 0.5 / np.where(f.d > 0, f.d, 1), 0)
         rows = self._rows[self._at_row : self._at_row + len(a)]
         self._at_row += len(a)
-        for total, value in zip(self._sums, (a - 2 * b * f.at_mean, -2 * b, 1.0), strict=True):
+        first, second = check.on_host(np.stack([a - 2 * b * f.at_mean, -2 * b]))
+        for total, value in zip(self._sums, (first, second, 1.0), strict=True):
             np.add.at(total, rows, value)
         # only counted: slopes above 0 are sites of negative precision
         return ell, replace(bars, var=b), likelihood_bar

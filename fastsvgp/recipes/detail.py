@@ -17,6 +17,7 @@ from ..optim.schedules import cosine
 from ..posteriors import Whitened
 from ..records import replace
 from ..records.typed import ArrayLike, Seed
+from ..runtime.devices import copy_to
 from ..train import fit
 from ..train.info import FitInfo
 
@@ -108,13 +109,14 @@ def _detail(model, near, jitter):
     """
     last = near.order[-MEASURED:]
     M, dtype = len(model.inducing), model.inducing.dtype
-    certain = Whitened(np.zeros(M, dtype), 1e-9 * np.eye(M, dtype=dtype))
-    X = near.inputs(last).astype(dtype)
+    q = np.zeros(M, dtype), 1e-9 * np.eye(M, dtype=dtype)
+    certain = Whitened(*(copy_to(part, model.inducing) for part in q))
+    X = near.inputs(last, model.inducing).astype(dtype)
     left = predict_f(replace(model, posterior=certain), X, jitter=jitter)[1]
     nearest = near.earlier[last, 0]
     known = nearest >= 0
     ends = last[known], nearest[known]
     a, b = (points_of(model.covariance, near.inputs(rows)).points for rows in ends)
     distances = np.sqrt(np.square(a - b).sum(axis=1))
-    ratio = np.mean(left) / np.mean(model.likelihood.variance)
+    ratio = check.on_host(left).mean() / check.on_host(model.likelihood.variance)
     return float(ratio), float(np.median(distances))

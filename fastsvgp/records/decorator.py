@@ -92,15 +92,17 @@ def static(default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=True)
 
 
-def data(default: Any = dataclasses.MISSING) -> Any:
+def data(default: Any = dataclasses.MISSING, moves: bool = False) -> Any:
     """Declare a field that holds data: arrays, or a record of such fields.
 
-    Data are saved, and stay as they are: they are never differentiated, cast or moved to a device.
+    Data are saved, and stay as they are: they are never differentiated or cast.
 
     Parameters
     ----------
     default : optional
         Default of the dataclass field.
+    moves : bool
+        Whether ``to_device`` and ``to_host`` move the array too. Default False.
 
     Returns
     -------
@@ -114,7 +116,7 @@ def data(default: Any = dataclasses.MISSING) -> Any:
     >>> [path for path, _, _ in fs.records.leaves(Seen(np.arange(3)))]
     []
     """
-    return dataclasses.field(default=default, metadata={"kind": "data"})
+    return dataclasses.field(default=default, metadata={"kind": "data", "moves": moves})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(leaf, static, data))
@@ -194,6 +196,7 @@ def private_record(cls: type[T]) -> type[T]:
     fields = dataclasses.fields(kind)
     kind._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in fields)
     kind._field_names = frozenset(name for name, _ in kind._record_fields)
+    kind._moved_data = frozenset(f.name for f in fields if f.metadata.get("moves"))
     kind._leaf_fields = tuple(pair for pair in kind._record_fields if pair[1] not in NO_LEAVES)
     kind._leaf_names = tuple(name for name, _ in kind._leaf_fields)
     kind._leaf_kinds = tuple(of for _, of in kind._leaf_fields)

@@ -1,10 +1,11 @@
 """Move models between host and device."""
 
 import functools
+import operator
 
 import numpy as np
 
-from ..records import is_record, leaves, tree_map
+from ..records import is_parts, is_record, leaves, replace, tree_map
 from ..records.dtypes import common_dtype
 from ..records.typed import RecordT
 from . import cuda_devices
@@ -24,6 +25,7 @@ def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
     -------
     record
         All leaves are CuPy arrays. Python numbers become 0-d arrays with the dtype of the others.
+        The inputs and targets of ``NearRows`` move too; what says which rows are near does not.
 
     Raises
     ------
@@ -52,7 +54,7 @@ def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
     cp = cuda_devices.cupy()
     dtype = common_dtype(*(value for _, _, value in leaves(tree) if value is not None))
     with cuda_devices.device(int(number) if number else cuda_devices.current_device()):
-        return tree_map(
+        return _move(
             lambda v: cp.asarray(v, dtype=dtype if isinstance(v, (int, float)) else None), tree
         )
 
@@ -84,7 +86,30 @@ def to_host(tree: RecordT) -> RecordT:
             f"to_host: `tree` must be a fastsvgp record, got {type(tree).__name__}; arrays have"
             " .get()"
         )
-    return tree_map(lambda v: v.get()[()] if on_device(v) else v, tree)
+    return _move(lambda v: v.get()[()] if on_device(v) else v, tree)
+
+
+def _move(move, tree):
+    """Apply ``move`` to the leaves of a record, and to the data that move with it."""
+    return _move_data(move, tree_map(move, tree))
+
+
+def _move_data(move, tree):
+    changes = {}
+    for name, _ in tree._record_fields:
+        value = getattr(tree, name)
+        if is_record(value):
+            moved = _move_data(move, value)
+        elif is_parts(value):
+            moved = tuple(_move_data(move, part) for part in value)
+            moved = value if all(map(operator.is_, moved, value)) else moved
+        elif name in tree._moved_data and value is not None:
+            moved = move(value)
+        else:
+            continue
+        if moved is not value:
+            changes[name] = moved
+    return replace(tree, **changes) if changes else tree
 
 
 def device_array(tree):

@@ -385,13 +385,10 @@ def test_bad_input(rng):
 def test_models_without_sites_are_refused_with_the_way_out(rng):
     sgpr, X, Y = problem(rng)
     best = fs.optimal_svgp(sgpr, X, Y)
-    near = fs.neighbours(X, sgpr.covariance, 5, Y=Y)
-    detailed = fs.VIF(best.covariance, best.inducing, best.posterior, best.likelihood, near=near)
     layer = fs.layers.Layer(sgpr.covariance, sgpr.inducing, best.posterior)
     several = fs.MultiGP((layer, layer), fs.Gaussian(NOISE))
     cases = [
         (fs.layers.deep_gp(X, fs.Gaussian(NOISE), 2, 5, rng=0), "DeepGP: fs.fit .* old and new"),
-        (detailed, "VIF: fs.fit .* old and new rows"),
         (fs.predictor(best), "a predictor only predicts; give the model that it was made of"),
         (fs.predictor(several), "a predictor only predicts; give the model that it was made of"),
     ]

@@ -7,7 +7,7 @@ from support.rows import nearest, nearest_earlier
 
 import fastsvgp as fs
 from fastsvgp.near import ordered
-from fastsvgp.near.index import Nearest, earlier_rows, place_rows
+from fastsvgp.near.index import Nearest, earlier_rows, maximin_order, place_rows
 
 
 @pytest.fixture(params=["scan", "trees", "cells"])
@@ -124,3 +124,22 @@ def test_places_are_near_each_other():
     assert sorted(place) == list(range(500))
     steps = np.linalg.norm(np.diff(points[np.argsort(place)], axis=0), axis=1)
     assert np.median(steps) < 0.2
+
+
+@pytest.mark.parametrize("kind", ["scattered", "duplicates"])
+def test_each_row_of_a_maximin_order_is_the_farthest(kind, rng):
+    points = rows_of(kind, 60, 3, rng)
+    order = maximin_order(points)
+    assert np.argmin(np.square(points - points.mean(0)).sum(1)) == order[0]
+    np.testing.assert_array_equal(np.sort(order), np.arange(60))
+    apart = np.square(points[order, None] - points[order]).sum(2)
+    for i in range(1, 60):
+        nearest = apart[i:, :i].min(1)
+        np.testing.assert_allclose(nearest[0], nearest.max())
+    covariance, weights = fs.RBF(1.0, np.array([0.5, 1.0, 2.0])), np.arange(60) % 3
+    near = fs.neighbours(points, covariance, 4, order="maximin", weights=weights)
+    used = np.flatnonzero(weights)
+    expected = used[maximin_order(points[used] / [0.5, 1.0, 2.0])]
+    np.testing.assert_array_equal(near.order, expected)
+    with pytest.raises(ValueError, match='`order` must be "random" or "maximin", got None'):
+        fs.neighbours(points, covariance, 4, order=None)

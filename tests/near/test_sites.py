@@ -33,6 +33,9 @@ def test_without_sites_the_bound_is_that_of_the_svgp(problem):
     assert value == pytest.approx(plain, rel=1e-10)
     np.testing.assert_allclose(grad.inducing, its_grad.inducing, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(grad.mean.value, its_grad.mean.value, rtol=1e-8)
+    value, grad = fs.elbo_and_grad(fs.replace(model, mean=None), X, Y)
+    plain, _ = fs.elbo_and_grad(fs.replace(svgp, mean=None), X, Y)
+    assert value == pytest.approx(plain, rel=1e-10) and grad.mean is None
     near = fs.replace(model.near, lambda1=np.zeros(N), lambda2=np.zeros(N))
     one, two = (fs.predict_f(m, X) for m in (fs.replace(model, near=near), svgp))
     np.testing.assert_allclose(one, two, rtol=1e-8)

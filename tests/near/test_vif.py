@@ -164,15 +164,23 @@ def test_float32_is_computed_in_float64(problem):
     assert fs.predict_f(single, X.astype(np.float32))[0].dtype == np.float32
 
 
-def test_far_lengthscales_and_little_noise_stay_finite(problem):
-    covariance, X, _, _ = problem
-    Y = X[:, 0] - 0.5 * X[:, 1]
-    wide = fs.Matern32(1e5, np.array([700.0, 900.0])), X, Y, X[:M]
-    model = fs.replace(vif(wide, 20), likelihood=fs.Gaussian(6e-9))
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_far_lengthscales_and_little_noise_stay_finite(problem, dtype):
+    """Where a training on a table nearly without noise ended: 757 times the lengthscales."""
+    X = problem[1].astype(dtype)
+    Y = X[:, 0] - dtype(0.5) * X[:, 1]
+    wide = fs.Matern32(dtype(1e5), 757 * np.array([0.9, 1.2], dtype)), X, Y, X[:M]
+    model = fs.replace(vif(wide, 20, dtype=dtype), likelihood=fs.Gaussian(dtype(6e-9)))
     model, _ = fs.natural_step(model, X, Y, step_size=1.0)
     value, grad = fs.elbo_and_grad(model, X, Y)
-    assert np.isfinite(value) and np.isfinite(grad.inducing).all()
-    assert np.abs(fs.predict_f(model, X + 0.01)[0] - (Y + 0.005)).max() < 1e-3
+    assert value > N  # far above that of a model which calls the detail noise
+    assert all(np.isfinite(bar).all() for _, _, bar in leaves(grad) if bar is not None)
+    options = {"natural_step_size": 0.1, "optimiser": fs.adam(0.1), "batch_size": 16, "rng": 0}
+    trained, info = fs.fit(model, X, Y, steps=5, **options)
+    assert np.isfinite(info.values).all()
+    for one, most in ((model, 1e-3), (trained, 0.1)):
+        mean, var = fs.predict_f(one, X + dtype(0.01))
+        assert np.abs(mean - (Y + 0.005)).max() < most and (var > 0).all() and var.max() < most
 
 
 def test_fit_follows_the_lengthscales_and_resumes_bit_for_bit(problem, tmp_path):
@@ -208,6 +216,18 @@ def test_ranks_equal_one_process(problem):
     for one, its_grad in results:
         assert one == pytest.approx(value, rel=1e-12)
         np.testing.assert_allclose(its_grad.inducing, grad.inducing, atol=1e-9)
+
+
+def test_rows_in_a_mapped_file(problem, tmp_path):
+    covariance, X, Y, Z = problem
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    model, there = vif(problem, 5, any_q()), vif((covariance, mapped, Y, Z), 5, any_q())
+    assert np.shares_memory(there.near.X, mapped)
+    assert fs.elbo(there, mapped, Y) == fs.elbo(model, X, Y)
+    options = {"batch_size": 16, "natural_step_size": 0.2, "rng": 0, "steps": 3}
+    (one, _), (other, _) = fs.fit(model, X, Y, **options), fs.fit(there, mapped, Y, **options)
+    np.testing.assert_array_equal(fs.predict_y(one, X[:4]), fs.predict_y(other, mapped[:4]))
 
 
 def test_rows_of_weight_zero_are_never_near(problem):
@@ -259,6 +279,10 @@ def test_bad_input(problem):
         fs.predict_f(fs.replace(model, near=None), X)
     with pytest.raises(ValueError, match="2 columns|has 3 columns"):
         fs.predict_f(model, np.zeros((4, 3)))
+    for refused in (fs.predictor, fs.sample_paths):
+        arguments = () if refused is fs.predictor else (3,)
+        with pytest.raises(TypeError, match="VIF: .* fs.predict_y predicts.* fs.sample_f draws"):
+            refused(model, *arguments)
     with pytest.raises(TypeError, match="needs one latent function"):
         fs.elbo(fs.replace(model, likelihood=fs.Softmax(num_classes=3)), X, abs(np.rint(Y)))
     with pytest.raises(TypeError, match="rows of the data of a VIF"):

@@ -1,5 +1,7 @@
 """CUDA twin of ``near_rows``: one warp a row; sums over the batch as in ``sparse_rows``."""
 
+import math
+
 import numpy as np
 
 from ...runtime import cuda_devices
@@ -18,6 +20,7 @@ def near_rows(K, Lam, rows, noise):
     if n:
         given = _plain(K), _plain(Lam), _plain(rows, np.int64), _plain(noise)
         sizes, shared = (np.int32(k), np.int32(M)), 8 * (k + 1) ** 2
+        _check_fits(k, shared)
         results = a, s, phi, factor, failed
         _launch("forward", FLOAT64, n, *given, *sizes, *results, shared_memory=shared)
     return a, s, phi, factor, failed
@@ -45,6 +48,16 @@ def near_rows_vjp(Lam, rows, a, factor, a_bar, s_bar, phi_bar):
     distinct, sums = sparse_rows.sum_rows((rows.reshape(-1),), (parts,))
     _launch("place", FLOAT64, grid, distinct, sums, count, sizes[1], Lam_bar, threads=BLOCK)
     return K_bar, Lam_bar, noise_bar
+
+
+def _check_fits(k, shared):
+    """Raise ``ValueError`` if a block has no shared memory for the matrix of k near rows."""
+    limit = cuda_devices.shared_memory_limit()
+    if shared > limit:
+        raise ValueError(
+            f"near_rows: this GPU has room for {math.isqrt(limit // 8) - 1} near rows of each row,"
+            f" got {k}; give fewer, or use fastsvgp.to_host(model)"
+        )
 
 
 def _plain(A, dtype=np.float64):

@@ -16,6 +16,7 @@ from ...near.model import VIF
 from ...near.record import follow, neighbours
 from ...optim.natural.step import natural_step, natural_step_and_grad
 from ...records import replace
+from ...runtime.devices import copy_to, device_array
 from ..arguments import seed_of
 from ..batches import Batches, PartOfBatches, whole
 from ..steps.minibatch import MinibatchSteps
@@ -88,7 +89,7 @@ class ClusterBatches(Batches):
 
     def __init__(self, X, Y, size, seed, weights=None, *others):
         super().__init__(X, Y, size, seed, weights, *others)
-        rows = np.asarray(X[:], np.float64)
+        rows = np.asarray(check.on_host(X[:]), np.float64)
         spread = rows.std(axis=0)
         self._place = place_rows(rows / np.where(spread > 0, spread, 1))
         counting = slice(None) if self._counting is None else self._counting
@@ -103,7 +104,7 @@ class ClusterBatches(Batches):
 
     def at(self, step):
         order = np.argsort(self._place[super().rows(step)], kind="stable")
-        return tuple(data[order] for data in super().at(step))
+        return tuple(data[copy_to(order, data)] for data in super().at(step))
 
     def rows(self, step):
         rows = super().rows(step)
@@ -114,8 +115,11 @@ def _with_sites(model, X, Y, request):
     """Return the model with the sites of all rows at its q(u), if it has none."""
     if model.near.lambda2 is not None:
         return model
-    kind, given = kind_of(model), {name: getattr(request, name) for name in ("weights", "jitter")}
-    call = Call.from_arguments(kind, model, X, Y, DataScale(), rng=seed_of(request.rng), **given)
+    kind, given = kind_of(model), {"jitter": request.jitter, "rng": seed_of(request.rng)}
+    weights, like = request.weights, device_array(model)
+    X, Y = copy_to(X, like), copy_to(Y, like)
+    weights = None if weights is None else copy_to(weights, like)
+    call = Call.from_arguments(kind, model, X, Y, DataScale(), weights=weights, **given)
     turn = next(kind.turns(call))
     sum_natural(call.model, turn.layer, call.batch)
     return replace(model, near=turn.layer.natural_step(1.0))
