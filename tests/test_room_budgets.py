@@ -33,7 +33,7 @@ BUDGETS = {
     "posteriors": 2100,
     "priors": 218,
     "qsgp": 2150,
-    "recipes": 4269,
+    "recipes": 4271,
     "records": 968,
     "runtime": 900,
     "sensitivity": 260,
