@@ -37,7 +37,6 @@ Examples
 
 import math
 import os
-import statistics
 
 import numpy as np
 from numpy import cos, exp, expm1, fabs, fmax, fmin, log, log1p, rint, sin, sqrt, tanh
@@ -48,7 +47,6 @@ CLASSES = {classes!r}
 ROWS = {rows}  # at a time
 choose = np.where
 erfc = np.vectorize(math.erfc, otypes=[float])
-normal_quantile = statistics.NormalDist().inv_cdf
 with np.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{stem}.npz")) as _arrays:
 '''
 MOMENTS = '''def predict_y(X):
