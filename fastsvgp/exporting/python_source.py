@@ -4,7 +4,6 @@ A vector of the description is an array (N, size) there, with N rows of X at a t
 """
 
 import io
-import re
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from .special import SPECIAL, called
 from .steps import (
     HALVINGS,
     OPERAND,
+    PRODUCT,
     Each,
     Join,
     Pick,
@@ -24,7 +24,6 @@ from .steps import (
 
 INDENT = "    "
 ROWS = 256  # at a time
-PRODUCT = re.compile(r"(\w+)_ij \* (\w+)_j")  # of a matrix and a vector
 HEAD = '''"""{about}. Written by fastsvgp.
 
 Needs NumPy, and {stem}.npz beside this file.

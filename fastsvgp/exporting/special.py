@@ -1,4 +1,4 @@
-"""Functions that an expression can call and that C and NumPy lack, as expressions themselves.
+"""Functions that an expression can call and that a language lacks, as expressions themselves.
 
 ``erfcx(z)``, z >= 0, is exp(z^2) erfc(z): with t = 3 / (3 + z), erfcx(z) / t is a polynomial in
 2 t - 1 to 7e-16, because it is analytic at both ends of 0 <= t <= 1.

@@ -386,13 +386,14 @@ class SVGPEstimator(BaseEstimator):
         warn_outside(self, Xs)
         return Xs
 
-    def export(self, path):
-        """Write the fitted model as source that needs no fastsvgp: ``gp.c`` or ``gp.py``.
+    def export(self, path, *, dtype=None):
+        """Write the fitted model as ``gp.c``, ``gp.py`` or ``gp.onnx``, which need no fastsvgp.
 
-        It has inputs and predictions in the units of the data; see ``fastsvgp.export``.
+        It has inputs and predictions in the units of the data; see ``fastsvgp.export``. ``dtype``
+        is that of a ``.onnx`` file, float64 or float32, by default that of the model.
         """
         check_is_fitted(self)
-        made = predictor(self.model_, jitter=self.jitter_)
+        made = predictor(self.model_, jitter=self.jitter_, dtype=dtype)
         write_source(made, path, self.scale_, getattr(self, "feature_names_in_", ()))
 
     def plot_effects(self, X, columns=None, *, axes=None):
