@@ -2,10 +2,14 @@
 
     python bench/export_files.py    # writes bench/results/export.md
 
+The graphs need the packages onnx and onnxruntime; without them their columns are empty.
+
 Matern32 with 8 columns, Gaussian noise. C is compiled by ``gcc -O2`` and called by a loop in C;
 fast C by ``gcc -O3 -march=native -fassociative-math -fno-signed-zeros -fno-trapping-math
--fno-math-errno``, which keep the checks for NaN. Times are CPU times of one thread, the median of
-21 samples. Error: largest difference of mean and variance from ``predict_y`` of the predictor.
+-fno-math-errno``, which keep the checks for NaN. Graphs are run by ONNX Runtime on the CPU, in
+float64 unless said otherwise, and give three quantiles, too. Times are CPU times of one
+thread, the median of 21 samples. Error: largest difference of mean and variance from ``predict_y``
+of the predictor.
 """
 
 import argparse
@@ -39,7 +43,8 @@ void rows(const double *X, size_t n, double *mean, double *var)
 """
 COLUMNS = (
     "M, q", "C file", "compiled", ".npz", "C, a row", "fast C, a row", "Python, one row",
-    "Python, a row of 1,000", "predictor, one row", "error",
+    "Python, a row of 1,000", ".onnx", "ONNX, one row", "ONNX, a row of 1,000", "float32 .onnx",
+    "float32 ONNX, a row of 1,000", "predictor, one row", "error", "error of float32",
 )  # fmt: skip
 SOME_MATH = "-fassociative-math -fno-signed-zeros -fno-trapping-math -fno-math-errno"
 FAST = f"-O3 -march=native {SOME_MATH}".split()
@@ -83,6 +88,28 @@ def compiled(folder):
     return sizes, loops
 
 
+def from_onnx(made, folder, X):
+    """Return sizes and times of the graphs in float64 and float32, and their outputs at X."""
+    if not all(map(importlib.util.find_spec, ("onnx", "onnxruntime"))):
+        return None
+    import onnxruntime
+
+    options, found = onnxruntime.SessionOptions(), []
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    for dtype in (np.float64, np.float32):
+        one = fs.records.tree_map(lambda v, dtype=dtype: np.asarray(v, dtype)[()], made)
+        fs.export(one, folder / "gp.onnx")
+        session = onnxruntime.InferenceSession(
+            folder / "gp.onnx", options, ["CPUExecutionProvider"]
+        )
+        run = functools.partial(session.run, None)
+        rows = X.astype(dtype)
+        size = (folder / "gp.onnx").stat().st_size
+        times = [seconds(lambda run=run, x=x: run({"X": x})) for x in (rows[:1], rows)]
+        found.append((size, times[0], times[1] / N, np.stack(run({"X": rows})[:2])))
+    return found
+
+
 def measure(M, wide):
     made, X = predictor(M, wide), np.random.default_rng(1).standard_normal((N, D))
     with tempfile.TemporaryDirectory() as name:
@@ -103,12 +130,23 @@ def measure(M, wide):
         times.append(seconds(lambda: module.predict_y(X[:1])))
         times.append(seconds(lambda: module.predict_y(X)) / N)
         times.append(seconds(lambda: fs.predict_y(made, X[:1])))
+        graphs = from_onnx(made, folder, X)
+        of_graphs, single = [""] * 5, ""
+        if graphs:
+            (size, one, many, out), (half, _, fast, other) = graphs
+            of_graphs = report.size(size), *map(report.duration, (one, many))
+            of_graphs = *of_graphs, report.size(half), report.duration(fast)
+            error = max(error, np.abs(out - want).max())
+            single = f"{np.abs(other - want).max():.1e}"
         bytes_of = [(folder / one).stat().st_size for one in ("gp.c", "gp.npz")]
     return [
         f"{M}, {'wide' if wide else 'narrow'}",
         *map(report.size, (bytes_of[0], sizes, bytes_of[1])),
-        *map(report.duration, times),
+        *map(report.duration, times[:-1]),
+        *of_graphs,
+        report.duration(times[-1]),
         f"{error:.1e}",
+        single,
     ]
 
 
@@ -127,7 +165,7 @@ def main(argv=None):
     about = __doc__.strip().split("\n\n")
     command = " ".join(["python bench/export_files.py", *words])
     head = report.header(command, blas=report.computing())
-    lines = ["# export", "", head, "", about[2], ""]
+    lines = ["# export", "", head, "", about[-1], ""]
     lines += [f"| {' | '.join(row)} |" for row in table]
     (args.results / "export.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -49,8 +49,8 @@ MAY_IMPORT = {room: set().union(*FLOORS[:i]) for i, floor in enumerate(FLOORS) f
 MAY_IMPORT["kernels"] = {"errors", "public_names", "runtime"}  # independent of Gaussian processes
 MAY_IMPORT["sklearn"] -= {"extending", "testing"}
 # public names, and parts without one: files, signals, progress, checks of a file, the BLAS in use
-MAY_IMPORT["cli"] = {FRONT_DOOR, "check", "distributed", "exporting", "files", "kernels", "train"}
-MAY_IMPORT["cli"] |= {"latents", "layers", "names", "recipes", "records", "runtime", "sensitivity"}
+CLI = "bounds check distributed exporting files kernels latents layers names recipes records"
+MAY_IMPORT["cli"] = {FRONT_DOOR, *CLI.split(), "runtime", "sensitivity", "train"}
 
 # imports at module level of each part, besides the standard library; all else loads when needed
 LIGHT = {"numpy"}

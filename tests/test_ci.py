@@ -81,7 +81,9 @@ def test_the_test_command_runs_where_only_its_extra_is_installed(checks):
     assert readme[0] == "readme: -m pip install --quiet .[test]"
     assert readme[3:] == ["readme: -m pytest -n 2 --dist worksteal"]
     (installed,) = [call.strip() for call in calls if call.startswith("other: ") and ".[" in call]
-    assert installed == "other: -m pip install --quiet .[interop,test,test-mpi] optax"
+    assert (
+        installed == "other: -m pip install --quiet .[interop,onnx,test,test-mpi] onnxruntime optax"
+    )
     assert any("--no-index --no-deps torch" in call for call in calls)
 
 

@@ -84,7 +84,7 @@ def elbo_and_grad_from_blocks(
     B = blocks.Kuf.shape[1]
     scale = check.data_scale(num_data, B)
     random = check.draw(random, given, dtype, rng, len(blocks.Kuu))
-    covariance = _Blocks(blocks)
+    covariance = GivenBlocks(blocks)
     layer = LayerPass(
         LayerParts(covariance, given.posterior),
         check.jitter_amount(jitter, dtype),
@@ -145,7 +145,7 @@ def predict_from_blocks(
     full_cov = check.flag("full_cov", full_cov)
     blocks, given, dtype, _ = _check(blocks, _Model(posterior), full_cov=full_cov)
     layer = LayerPass(
-        LayerParts(_Blocks(blocks), given.posterior),
+        LayerParts(GivenBlocks(blocks), given.posterior),
         check.jitter_amount(jitter, dtype),
         0 if full_cov else len(blocks.kff),
     )
@@ -163,7 +163,7 @@ NEED = "covariance", "posterior"
 OPTIONS = frozenset(("num_data", "jitter", "rng", "weights"))
 
 
-class _Blocks(Covariance):
+class GivenBlocks(Covariance):
     """Given blocks as a covariance; their cotangents are stored in ``bars``."""
 
     def __init__(self, blocks):

@@ -1,6 +1,7 @@
 """Predictors: models whose posteriors are ``PredictiveWeights``, which never factorise."""
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from .protocol import kind_of
 from .svgp import SVGP
 
 DROP = 1e-14  # rows of C whose part of the variance is at most this times k(x, x) are left out
+HELD: WeakKeyDictionary = WeakKeyDictionary()  # by model: the jitter and the predictor
 
 
 @public_call(SVGP)
@@ -84,6 +86,21 @@ def predictor(
     wanted = check_dtype(own if dtype is None else dtype)
     made = replace_posteriors(host, found)
     return tree_map(lambda v: copy_to(np.asarray(v, wanted)[()], device), made)
+
+
+def held_predictor(model, jitter):
+    """Return the predictor of a model, which is kept as long as the model; of a VIF, the model.
+
+    Threads that ask at the same time may each make one; any of these is kept.
+    """
+    held = HELD.get(model)
+    if held is None or held[0] != jitter:
+        try:
+            made = predictor(model, jitter=jitter)
+        except TypeError:  # it conditions on near rows, or one of its models does
+            made = model
+        held = HELD[model] = jitter, made
+    return held[1]
 
 
 def check_dtype(dtype):

@@ -144,10 +144,10 @@ def _add_update(commands):
 def _add_export(commands):
     export = commands.add_parser(
         "export",
-        help="write a fitted model as C or Python that needs no fastsvgp",
+        help="write a fitted model as C, Python or ONNX that needs no fastsvgp",
         description=(
-            "Write predictions of new targets, in the original scale, as source: one C99 file, or"
-            " Python that needs NumPy alone, with its arrays beside it as .npz."
+            "Write predictions of new targets, in the original scale: as one C99 file, as Python"
+            " that needs NumPy alone, with its arrays beside it as .npz, or as an ONNX graph."
         ),
         allow_abbrev=False,
     )
@@ -155,7 +155,12 @@ def _add_export(commands):
         "model", metavar="MODEL", help="model.npz written by fastsvgp fit, or its folder"
     )
     export.add_argument(
-        "out", metavar="FILE", help="gp.c or gp.py; its name begins the names of the C functions"
+        "out",
+        metavar="FILE",
+        help="gp.c, gp.py or gp.onnx; its name begins the names of the C functions",
+    )
+    export.add_argument(
+        "--float32", action="store_true", help="let gp.onnx compute in float32, in half the size"
     )
     add_traceback(export)
 

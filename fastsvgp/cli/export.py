@@ -1,4 +1,6 @@
-"""``fastsvgp export``: a fitted model as source that needs no fastsvgp."""
+"""``fastsvgp export``: a fitted model as a file that needs no fastsvgp."""
+
+import numpy as np
 
 import fastsvgp as fs
 
@@ -9,13 +11,15 @@ from .mpi import refuse_copies
 
 
 def run(args):
-    """Write the source, and say what it reads and predicts."""
+    """Write the file, and say what it reads and predicts."""
     refuse_copies("start one copy, without the launcher")
-    fitted = Fitted.load(args.model)
+    if args.float32 and not args.out.endswith(".onnx"):
+        raise UsageError("--float32 is for FILE.onnx: source of C and Python computes in float64")
+    fitted, dtype = Fitted.load(args.model), np.float32 if args.float32 else None
     try:
-        made = fs.predictor(fitted.model, **options(fitted.model, fitted.jitter))
+        made = fs.predictor(fitted.model, dtype=dtype, **options(fitted.model, fitted.jitter))
         files = write_source(made, args.out, fitted.scale, fitted.input_names, fitted.classes or ())
-    except (TypeError, ValueError) as error:  # a part that cannot be exported, or a bad file name
+    except (ImportError, TypeError, ValueError) as error:  # also: a part that cannot be exported
         raise UsageError(str(error).removeprefix("export: ")) from error
     names = fitted.target_name if fitted.several else [fitted.target_name]
     print(f"wrote {' and '.join(files)}: {join(names)} from {join(fitted.input_names)}")

@@ -9,6 +9,7 @@ import numpy as np
 import fastsvgp as fs
 
 from .. import DataFileError, check
+from ..bounds.predictor import held_predictor
 from ..files import as_path
 from ..latents.model import layers_of as latents_of
 from ..recipes.fitted import scale_to_json
@@ -111,6 +112,11 @@ class Fitted:
         return isinstance(self.target_name, list)
 
     @property
+    def predictor(self):
+        """What predicts: made once, so that no call factorises a matrix again."""
+        return held_predictor(self.model, self.jitter)
+
+    @property
     def dtype(self):
         model = self.model
         return np.asarray(
@@ -156,14 +162,16 @@ class Fitted:
         X = self.standardise_inputs(X)
         if self.kind == "ordered":
             return Prediction(
-                probabilities=fs.recipes.grade_probabilities(self.model, X, self.jitter)
+                probabilities=fs.recipes.grade_probabilities(self.predictor, X, self.jitter)
             )
-        mean, var = fs.predict_y(self.model, X, **options(self.model, self.jitter))
+        mean, var = fs.predict_y(self.predictor, X, **options(self.model, self.jitter))
         mean = np.asarray(mean, np.float64)
         found = None
         if len(quantiles):
             found = np.asarray(
-                fs.predict_quantiles(self.model, X, quantiles, **options(self.model, self.jitter)),
+                fs.predict_quantiles(
+                    self.predictor, X, quantiles, **options(self.model, self.jitter)
+                ),
                 np.float64,
             )
             found = self.scale.y_mean + self.scale.y_scale * found
@@ -183,7 +191,7 @@ class Fitted:
         """
         Xs, ys = self.standardise_inputs(X), self.model_targets(y, second)
         return np.asarray(
-            fs.predict_cdf(self.model, Xs, ys, **options(self.model, self.jitter)), np.float64
+            fs.predict_cdf(self.predictor, Xs, ys, **options(self.model, self.jitter)), np.float64
         )
 
     def model_targets(self, y, second=None):
@@ -206,14 +214,14 @@ class Fitted:
             return np.nansum(self.log_densities(X, y), axis=1)
         Xs, ys = self.standardise_inputs(X), self.model_targets(y, second)
         return np.asarray(
-            fs.predict_log_density(self.model, Xs, ys, **options(self.model, self.jitter)),
+            fs.predict_log_density(self.predictor, Xs, ys, **options(self.model, self.jitter)),
             np.float64,
         )
 
     def log_densities(self, X, y):
         """Return the log predictive densities (N, P) of several targets, NaN where y is."""
         Xs, ys = self.standardise_inputs(X), self.model_targets(y).T
-        mean, var = (part.T for part in fs.predict_f(self.model, Xs, jitter=self.jitter))
+        mean, var = (part.T for part in fs.predict_f(self.predictor, Xs, jitter=self.jitter))
         likelihood, P, found = self.model.likelihood, len(ys), np.full(np.shape(y), np.nan)
         for p, target in enumerate(ys):
             there = ~np.isnan(target)

@@ -20,6 +20,7 @@ import numpy as np
 from .. import check, kernels
 from ..bounds.convert import from_state, state_of
 from ..errors import warn
+from ..likelihoods.base import total
 from ..posteriors.base import PriorFactor
 from ..records import is_record, replace
 from ..records.inducing_sets import naming_repeated
@@ -104,3 +105,11 @@ def times(A, x, transpose=False):
 def move_site(G, t, A):
     """Return G t and G A G'."""
     return times(G, t), kernels.matmul(kernels.matmul(G, A), G, transpose_b=True)
+
+
+def log_constant(b, B):
+    """Return n(b, B), chol(B) and B^-1 b."""
+    R = kernels.cholesky(B)
+    c = kernels.solve_triangular(R, b[:, None])
+    value = 0.5 * total(np.square(c)) - total(np.log(R.diagonal()))
+    return value, R, kernels.solve_triangular(R, c, transpose=True)[:, 0]

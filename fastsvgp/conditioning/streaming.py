@@ -39,9 +39,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, kernels
+from .. import check, kernels, models
 from ..bounds.svgp import SVGP
 from ..collapsed.sgpr import SGPR, check_sgpr, check_weighted_sgpr
+from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..posteriors.base import PriorFactor, add_to_diagonals
@@ -49,12 +50,14 @@ from ..records import Blocks, plus, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import ArrayLike, Names, Record
 from ..runtime.edge import public_call
+from . import uncollapsed
 from .new_rows import refuse_posterior
 from .reproject import (
     check_inputs_as_inducing,
     divide,
     functions_of,
     kept,
+    log_constant,
     move_site,
     site_of,
     times,
@@ -65,34 +68,36 @@ from .reproject import (
 @public_call(SVGP)
 def streaming_bound_and_grad(
     old: Record,
-    new: SGPR,
+    new: Any,
     X: ArrayLike,
     Y: ArrayLike,
     *,
     weights: ArrayLike | None = None,
     jitter: float | None = None,
     wrt: Names | None = None,
-) -> tuple[float, SGPR]:
+) -> tuple[float, Any]:
     """Compute the streaming bound, for parameters to follow new rows without the old ones.
 
-    It is the collapsed bound of the new rows, with the q(u) of the old model in place of the old
-    rows. Maximise it in ``new``, then call ``streaming_svgp``.
+    With ``new`` an ``SGPR`` it is the collapsed bound of the new rows, with the q(u) of the old
+    model in place of the old rows. Maximise it in ``new``, then call ``streaming_svgp``. With
+    ``new`` an ``SVGP`` or a ``MultiGP`` it is their ``elbo`` with the same in place of the old
+    rows, for any likelihood: maximise it in the posterior, too, and ``new`` is the result.
 
     Parameters
     ----------
-    old : SVGP
-        What is known: with a ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites``
-        posterior. Its inducing inputs are rows of X.
-    new : SGPR
-        Covariance, inducing inputs, noise and mean from now on. Start from those of ``old``, with
-        inducing inputs added where the new rows need them. Inducing inputs that replace old ones
-        forget what these told.
+    old : SVGP or MultiGP
+        What is known: with ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites``
+        posteriors. Its inducing inputs are rows of X.
+    new : SGPR, SVGP or MultiGP
+        Covariance, inducing inputs, noise and mean from now on, and a posterior. Start from those
+        of ``old``, with inducing inputs added where the new rows need them. Inducing inputs that
+        replace old ones forget what these told. A ``MultiGP`` has the latent functions of ``old``.
     X : (N, D) array
         New inputs.
     Y : (N,) or (N, P) array
         New targets, as many outputs as ``old`` has.
     weights : (N,) array, optional
-        As in ``collapsed_bound_and_grad``.
+        As in ``collapsed_bound_and_grad``, or as in ``elbo``.
     jitter : float, optional
         As in ``elbo``: use that of the training.
     wrt : sequence of str, optional
@@ -101,21 +106,23 @@ def streaming_bound_and_grad(
     Returns
     -------
     value : float
-    grad : SGPR
-        In natural space; ``None`` for fields that ``wrt`` leaves out.
+    grad : record
+        Of the kind of ``new``, in natural space; ``None`` for fields that ``wrt`` leaves out.
 
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As ``collapsed_bound_and_grad``. ``NotPositiveDefinite`` too if the old q(u) is wider than
-        its prior, so that with other parameters it is no factor of a Gaussian.
+        As ``collapsed_bound_and_grad``, or ``elbo``. With an ``SGPR``, ``NotPositiveDefinite`` too
+        if the old q(u) is wider than its prior, so that with other parameters it is no factor of a
+        Gaussian.
 
     Notes
     -----
     With the parameters and inducing inputs of ``old``, the bounds of all batches add up to the
     collapsed bound of all rows. An inducing input that equals an old one is the same variable,
     jitter included, so the bound jumps by what the jitter is worth when such a row moves: leave
-    "inducing" out of ``wrt``, or move it and accept the loss.
+    "inducing" out of ``wrt``, or move it and accept the loss. Likelihoods that sample take the same
+    draws in each call.
 
     7 M^2 N + 26 M^3 flops for one output; memory for eight (M, N + M) arrays. Source: Bui, Nguyen
     and Turner, "Streaming Sparse Gaussian Process Approximations" (2017).
@@ -128,6 +135,9 @@ def streaming_bound_and_grad(
     >>> round(value - whole, 6) + 0.0, grad.inducing.shape
     (0.0, (6, 1))
     """
+    if isinstance(new, SVGP | MultiGP):
+        options = {"weights": weights, "jitter": jitter, "wrt": wrt}
+        return uncollapsed.bound_and_grad(old, new, X, Y, **options)
     arguments = _read("streaming_bound_and_grad", old, new, X, Y, weights, jitter)
     wrt = check.names(wrt, arguments[1])
     step = Streaming(*arguments)
@@ -183,7 +193,8 @@ def _read(name, old, new, X, Y, weights, jitter):
     if type(new) is not SGPR:
         raise TypeError(
             f"{name}: `new` must be an SGPR, the parameters from now on, got"
-            f" {type(new).__name__}; for other likelihoods than Gaussian use fs.condition"
+            f" {type(new).__name__}; for other likelihoods than Gaussian"
+            " use streaming_bound_and_grad, or fs.condition"
         )
     given: Any = old
     refuse_posterior(name, given.posterior)
@@ -202,6 +213,9 @@ def _read(name, old, new, X, Y, weights, jitter):
             f" {axes[0] if axes else 'one'}; give targets (N,) or (N, P) as in its training"
         )
     return given, new, X, Y, jitter, weights
+
+
+models.register(MultiGP, streaming_bound_and_grad=uncollapsed.bound_and_grad)
 
 
 class Streaming:
@@ -241,8 +255,8 @@ class Streaming:
             b, B = move_site(self.G, t - Ad, A)
             b += times(self.Lam, self.D * y)
             B = add_to_diagonals(kernels.symmetrise(B) + gram, 1)
-            after, R, m = _log_constant(b, B)
-            before, _, _ = _log_constant(t, add_to_diagonals(A.copy(), 1))
+            after, R, m = log_constant(b, B)
+            before, _, _ = log_constant(t, add_to_diagonals(A.copy(), 1))
             self.value += after - before + total(d * (t - Ad / 2))
             self.value -= 0.5 * (total(A * T) + total(self.D * (np.square(y) + self.rest)) + logs)
             self.q.append((b, B, R, m))
@@ -309,11 +323,3 @@ class Streaming:
             mean_bar, _ = new.mean.vjp(at_rows, self.rows, ("mean",))
         noise_bar = in_dtype(noise_bar / (2 * self.noise), self.y.dtype)
         return restricted(SGPR(covariance_bar, inducing_bar, noise_bar, mean_bar), wrt)
-
-
-def _log_constant(b, B):
-    """Return n(b, B), chol(B) and B^-1 b."""
-    R = kernels.cholesky(B)
-    c = kernels.solve_triangular(R, b[:, None])
-    value = 0.5 * total(np.square(c)) - total(np.log(R.diagonal()))
-    return value, R, kernels.solve_triangular(R, c, transpose=True)[:, 0]

@@ -1,5 +1,5 @@
-"""Export of a trained model as source: one C file, or Python that needs NumPy alone.
+"""Export of a trained model: one C file, Python that needs NumPy alone, or an ONNX graph.
 
 ``description`` turns a model into three functions of a row, each a list of steps (``steps``).
-``c_source`` and ``python_source`` print them: a formula is written once, for both languages.
+``c_source``, ``python_source`` and ``onnx_graph`` print them: a formula is written once, for all.
 """

@@ -4,7 +4,6 @@ A vector of the description is an array (N, size) there, with N rows of X at a t
 """
 
 import io
-import re
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from .special import SPECIAL, called
 from .steps import (
     HALVINGS,
     OPERAND,
+    PRODUCT,
     Each,
     Join,
     Pick,
@@ -24,7 +24,6 @@ from .steps import (
 
 INDENT = "    "
 ROWS = 256  # at a time
-PRODUCT = re.compile(r"(\w+)_ij \* (\w+)_j")  # of a matrix and a vector
 HEAD = '''"""{about}. Written by fastsvgp.
 
 Needs NumPy, and {stem}.npz beside this file.
@@ -37,7 +36,6 @@ Examples
 
 import math
 import os
-import statistics
 
 import numpy as np
 from numpy import cos, exp, expm1, fabs, fmax, fmin, log, log1p, rint, sin, sqrt, tanh
@@ -48,7 +46,6 @@ CLASSES = {classes!r}
 ROWS = {rows}  # at a time
 choose = np.where
 erfc = np.vectorize(math.erfc, otypes=[float])
-normal_quantile = statistics.NormalDist().inv_cdf
 with np.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{stem}.npz")) as _arrays:
 '''
 MOMENTS = '''def predict_y(X):

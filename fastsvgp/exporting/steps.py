@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 OPERAND = re.compile(r"\b([A-Za-z]\w*?)_(ij|i|j|0)\b")
+PRODUCT = re.compile(r"(\w+)_ij \* (\w+)_j")  # of a matrix and a vector
 
 
 class Each(NamedTuple):

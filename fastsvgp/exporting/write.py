@@ -18,13 +18,13 @@ from ..records import tree_map
 from ..records.typed import Record
 from ..runtime.devices import to_host
 from ..runtime.edge import public_call
-from . import c_source, python_source
+from . import c_source, onnx_graph, python_source
 from .description import describe
 
 
 @public_call(SVGP)
 def export(predictor: Record, path: str | os.PathLike, *, scale: Scale | None = None) -> None:
-    """Write a predictor as source that needs no fastsvgp: C, or Python with NumPy alone.
+    """Write a predictor as a file that needs no fastsvgp: C, Python with NumPy alone, or ONNX.
 
     Parameters
     ----------
@@ -32,8 +32,10 @@ def export(predictor: Record, path: str | os.PathLike, *, scale: Scale | None = 
         Made by ``fs.predictor``.
     path : path-like
         ``.c`` writes one C99 file, which needs libm alone. ``.py`` writes a Python file, and its
-        arrays beside it, with the suffix ``.npz``. The name without its suffix begins the names of
-        the C functions, so it has letters, digits and underscores. Files are replaced.
+        arrays beside it, with the suffix ``.npz``. ``.onnx`` writes a graph of the input ``X``
+        (N, D) and the outputs ``mean`` and ``var``, which needs the package onnx to be written. The
+        name without its suffix begins the names of the C functions, so it has letters, digits and
+        underscores. Files are replaced.
     scale : Scale, optional
         Of ``fs.recipes``: inputs and predictions are then in the units of the data. Estimators and
         the command line pass theirs (``SVGPRegressor.export``, ``fastsvgp export``).
@@ -46,6 +48,8 @@ def export(predictor: Record, path: str | os.PathLike, *, scale: Scale | None = 
     ValueError
         The suffix is unknown, the name cannot begin that of a function, or the scaling does not
         fit.
+    ImportError
+        A ``.onnx`` file is asked for, and the package onnx is not installed.
     OSError
         The file cannot be written.
 
@@ -53,7 +57,10 @@ def export(predictor: Record, path: str | os.PathLike, *, scale: Scale | None = 
     -----
     The file has the mean and the variance of new targets, or the class probabilities, and the
     quantiles under Gaussian and Laplace noise. In float64 they are those of ``predict_y`` and
-    ``predict_quantiles`` up to rounding. The arrays take 8 M^2 bytes, for each output if their
+    ``predict_quantiles`` up to rounding. A ``.onnx`` file computes in the dtype of the predictor,
+    ``fs.predictor(model, dtype=np.float32)``, and the others in float64. Its output ``quantiles``
+    is at the optional input ``levels`` (K,), by default 0.05, 0.5, 0.95. It has no error codes:
+    rows that the C file refuses are NaN. The arrays take 8 M^2 bytes, for each output if their
     q(u) have different covariances, and in C half of it if q(u) is narrower than the prior in all
     directions. A row takes M^2 to 2 M^2 flops for each of these matrices.
 
@@ -84,9 +91,10 @@ def write_source(predictor, path, scale=None, inputs=(), classes=()):
     models.serving("export", predictor, "predictor")  # or an error that names the kind
     path = as_path("export: `path`", path)
     stem, suffix = os.path.splitext(os.path.basename(path))
-    if suffix not in (".c", ".py"):
+    if suffix not in (".c", ".py", ".onnx"):
         raise ValueError(
-            f"export: `path` must end in .c (C99) or .py (Python with NumPy), got {path!r:.80}"
+            "export: `path` must end in .c (C99), .py (Python with NumPy) or .onnx, got"
+            f" {path!r:.80}"
         )
     if not (stem.isascii() and stem.isidentifier()) or keyword.iskeyword(stem):
         raise ValueError(
@@ -103,11 +111,13 @@ def write_source(predictor, path, scale=None, inputs=(), classes=()):
                 f"export: `predictor` has a posterior of the class {type(q).__name__}; give"
                 " fs.predictor(model)"
             )
-    model = kind_of(predictor).checked(predictor)[0]
+    model, _, _, dtype = kind_of(predictor).checked(predictor)
     host = tree_map(lambda v: np.asarray(v, np.float64)[()], to_host(model))
     description = describe(host, scale, inputs, classes)
     if suffix == ".c":
         files = {path: c_source.source(description, stem).encode()}
+    elif suffix == ".onnx":
+        files = {path: onnx_graph.model(description, stem, dtype)}
     else:
         arrays = path.removesuffix(suffix) + ".npz"
         files = {

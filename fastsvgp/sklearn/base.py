@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from .. import check, recipes
 from ..bounds.mixture import Mixture
 from ..bounds.predict import sample_f
-from ..bounds.predictor import predictor
+from ..bounds.predictor import held_predictor, predictor
 from ..bounds.svgp import SVGP
 from ..exporting.write import write_source
 from ..inducing import unique_rows
@@ -130,6 +130,11 @@ class SVGPEstimator(BaseEstimator):
 
     def _standardise(self, X):
         return np.ascontiguousarray(self.scale_.X(X), self._dtype)
+
+    @property
+    def _predictor(self):
+        """What predicts: no call of it factorises a matrix."""
+        return held_predictor(self.model_, self.jitter_)
 
     @property
     def _dtype(self):
@@ -396,13 +401,14 @@ class SVGPEstimator(BaseEstimator):
         warn_outside(self, Xs)
         return Xs
 
-    def export(self, path):
-        """Write the fitted model as source that needs no fastsvgp: ``gp.c`` or ``gp.py``.
+    def export(self, path, *, dtype=None):
+        """Write the fitted model as ``gp.c``, ``gp.py`` or ``gp.onnx``, which need no fastsvgp.
 
-        It has inputs and predictions in the units of the data; see ``fastsvgp.export``.
+        It has inputs and predictions in the units of the data; see ``fastsvgp.export``. ``dtype``
+        is that of a ``.onnx`` file, float64 or float32, by default that of the model.
         """
         check_is_fitted(self)
-        made = predictor(self.model_, jitter=self.jitter_)
+        made = predictor(self.model_, jitter=self.jitter_, dtype=dtype)
         write_source(made, path, self.scale_, getattr(self, "feature_names_in_", ()))
 
     def plot_effects(self, X, columns=None, *, axes=None):
@@ -429,7 +435,7 @@ class SVGPEstimator(BaseEstimator):
         """Sample new targets jointly at X, in the units of the model."""
         Xs, seed = self._ready(X), check_random_state(random_state).randint(2**31 - 1)
         rng = np.random.default_rng(seed)
-        f = sample_f(self.model_, Xs, n_samples, rng=rng, jitter=self.jitter_)
+        f = sample_f(self._predictor, Xs, n_samples, rng=rng, jitter=self.jitter_)
         return draw(self.model_.likelihood, f, rng)
 
 

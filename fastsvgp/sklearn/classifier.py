@@ -182,8 +182,8 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         """Return class probabilities (N, C), in the order of ``classes_``."""
         Xs = self._ready(X)
         if isinstance(self.model_.likelihood, Ordinal):
-            return recipes.grade_probabilities(self.model_, Xs, self.jitter_)
-        mean, _ = predict_y(self.model_, Xs, jitter=self.jitter_)
+            return recipes.grade_probabilities(self._predictor, Xs, self.jitter_)
+        mean, _ = predict_y(self._predictor, Xs, jitter=self.jitter_)
         return mean if mean.ndim == 2 else np.stack([1 - mean, mean], axis=1)
 
     def predict_log_proba(self, X):
@@ -214,5 +214,5 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         X, y = self._validate_rows(X, y)
         Xs, codes = self._units(self.scale_, X, column_or_1d(y))
         return predict_log_density(
-            self.model_, Xs.astype(self._dtype, copy=False), codes, jitter=self.jitter_
+            self._predictor, Xs.astype(self._dtype, copy=False), codes, jitter=self.jitter_
         )

@@ -340,9 +340,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
             )
         log = isinstance(self.scale_, recipes.LogScale)
         if added and not (log or return_std or return_cov):
-            mean = self._drop_noise(predict_f(self.model_, Xs, var=False, **options), 1)
+            mean = self._drop_noise(predict_f(self._predictor, Xs, var=False, **options), 1)
             return self._reshape(self.scale_.back(mean))
-        mean, var = predict_y(self.model_, Xs, **options)
+        mean, var = predict_y(self._predictor, Xs, **options)
         if not return_cov:
             if not include_noise and (log or return_std):
                 var = self._function(Xs)[1]
@@ -359,7 +359,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     def _function(self, Xs, full_cov=False):
         """Predict the functions that y adds noise to: as ``predict_f``, without those of noise."""
-        mean, var = predict_f(self.model_, Xs, full_cov=full_cov, jitter=self.jitter_)
+        mean, var = predict_f(self._predictor, Xs, full_cov=full_cov, jitter=self.jitter_)
         return self._drop_noise(mean, 1), self._drop_noise(var, 0 if full_cov else 1)
 
     def _drop_noise(self, moment, axis):
@@ -404,7 +404,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         likelihood = self.model_.likelihood
         Xs, ys = self._units(self.scale_, X, y)
         density = predict_log_density(
-            self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
+            self._predictor, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
         )
         units = self.scale_.log_units(y)
         # the probability of a limit has no units
@@ -439,7 +439,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         (N,) or (N, P), with a leading axis of K if ``levels`` is a sequence
         """
         Xs = self._ready(X)
-        found = self.scale_.back(predict_quantiles(self.model_, Xs, levels, jitter=self.jitter_))
+        found = self.scale_.back(
+            predict_quantiles(self._predictor, Xs, levels, jitter=self.jitter_)
+        )
         return self._reshape(found, lead=1 + np.ndim(levels))
 
     @property

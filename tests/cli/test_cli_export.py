@@ -58,7 +58,7 @@ def test_classes(table):
 @pytest.mark.parametrize(
     "words, path, message",
     [
-        (FEW, "gp.onnx", "`path` must end in .c (C99) or .py (Python with NumPy), got 'gp.onnx'"),
+        (FEW, "gp.h", "must end in .c (C99), .py (Python with NumPy) or .onnx, got 'gp.h'"),
         (FEW, "no/gp.c", "cannot use"),
         (
             (*FEW, "--likelihood", "heteroskedastic"),
@@ -74,3 +74,9 @@ def test_refusals(table, capsys, words, path, message):
     error = capsys.readouterr().err
     assert error.startswith("fastsvgp export: error: ") and message in error
     assert error.count("\n") == 1 and not (table / path).exists()
+
+
+def test_only_onnx_is_in_float32(table, capsys):
+    assert main(["export", "data-fit", "gp.c", "--float32"]) == 2
+    message = "--float32 is for FILE.onnx: source of C and Python computes in float64"
+    assert message in capsys.readouterr().err

@@ -195,8 +195,7 @@ def test_bad_input(rng):
     network = fs.covariances.Network.random((2, 4, 2), rng=rng)
     mapped = fs.covariances.OnFeatures(sgpr.covariance, network)
     cases = [
-        ((sgpr, sgpr, X, Y), TypeError, "`old` must be a fastsvgp.SVGP, got SGPR"),
-        ((old, old, X, Y), TypeError, "`new` must be an SGPR.* got SVGP; .*fs.condition"),
+        ((sgpr, sgpr, X, Y), TypeError, "`old` must be a fastsvgp.*SVGP, got SGPR"),
         ((fs.predictor(old), sgpr, X, Y), TypeError, "a predictor only predicts"),
         ((fs.replace(old, covariance=mapped), sgpr, X, Y), TypeError, "OnFeatures"),
         ((old, fs.replace(sgpr, covariance=mapped), X, Y), TypeError, "OnFeatures"),
@@ -210,5 +209,7 @@ def test_bad_input(rng):
         for arguments, kind, message in cases:
             with pytest.raises(kind, match=message):
                 getattr(fs.bounds, name)(*arguments)
+    with pytest.raises(TypeError, match="`new` must be an SGPR.* got SVGP; .*fs.condition"):
+        fs.bounds.streaming_svgp(old, old, X, Y)
     with pytest.raises(ValueError, match="`wrt` names 'noise'"):
         fs.bounds.streaming_bound_and_grad(old, sgpr, X, Y, wrt="noise")

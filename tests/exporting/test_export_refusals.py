@@ -1,5 +1,8 @@
 """What cannot be exported is refused by its name, and no file is written."""
 
+import re
+import sys
+
 import numpy as np
 import pytest
 from support.multi_gp_problems import multi_of
@@ -77,9 +80,9 @@ def test_models(rng, tmp_path):
         fs.predictor(vif)
 
 
-@pytest.mark.parametrize("name", ["gp.onnx", "gp", "gp.C", "gp.npz"])
+@pytest.mark.parametrize("name", ["gp.h", "gp", "gp.C", "gp.npz"])
 def test_suffixes(tmp_path, name):
-    message = r"`path` must end in .c \(C99\) or .py \(Python with NumPy\), got "
+    message = r"`path` must end in .c \(C99\), .py \(Python with NumPy\) or .onnx, got "
     with pytest.raises(ValueError, match=message):
         fs.export(predictor(), tmp_path / name)
     with pytest.raises(TypeError, match="`path` must be a path"):
@@ -109,3 +112,11 @@ def test_files_are_replaced_as_a_whole(tmp_path):
     assert sorted(one.name for one in tmp_path.iterdir()) == ["gp.c", "gp.npz", "gp.py"]
     with pytest.raises(OSError, match="missing"):
         fs.export(predictor(), tmp_path / "missing" / "gp.c")
+
+
+def test_a_package_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    hint = 'needs the package onnx: python -m pip install "fastsvgp[onnx]"'
+    with pytest.raises(ImportError, match=re.escape(hint)):
+        fs.export(predictor(), tmp_path / "gp.onnx")
+    assert not list(tmp_path.iterdir())
