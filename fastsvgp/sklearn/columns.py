@@ -64,7 +64,7 @@ def refuse_other_shapes(y, shapes):
 def refuse_other_labels(y):
     """Refuse labels of classes that are missing, or text beside other types."""
     labels = np.asarray(y, object if isinstance(y, list | tuple) else None)
-    cells = labels.ravel().tolist() if labels.dtype == object else []
+    cells = labels.ravel().tolist() if labels.ndim and labels.dtype == object else []
     for row, cell in enumerate(cells):
         if cell is None or type(cell).__name__ == "NAType" or cell != cell:
             raise ValueError(

@@ -155,10 +155,10 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     -----
     There is no ``partial_fit``, because the bound is scaled by the size of the whole data set. For
     data larger than memory use ``fastsvgp.fit``. Several targets (N, P) share the inducing inputs,
-    and the noise unless it is "heteroskedastic"; some can be NaN. With ``n_latents`` or "heteroskedastic" ``model_``
-    is a ``MultiGP``. The variance of a function that is mixed stays fixed, because the mixing has
-    its scale. After Ctrl-C the estimator holds the model so far (in a search, from the first look
-    on), and ``KeyboardInterrupt`` is raised again.
+    and the noise unless it is "heteroskedastic"; some can be NaN. With ``n_latents`` or
+    "heteroskedastic" ``model_`` is a ``MultiGP``. The variance of a function that is mixed stays
+    fixed, because the mixing has its scale. After Ctrl-C the estimator holds the model so far (in a
+    search, from the first look on), and ``KeyboardInterrupt`` is raised again.
 
     Examples
     --------
