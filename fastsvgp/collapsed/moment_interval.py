@@ -46,7 +46,7 @@ class MomentInterval(NamedTuple):
     --------
     >>> found = fs.bounds.moment_interval(sgpr, X, Y, X[:3])
     >>> found.trace < found.noise
-    False
+    True
     """
 
     lower: Marginals
