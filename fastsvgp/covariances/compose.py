@@ -112,6 +112,20 @@ class Sum(_Composite):
     def features(self, num, seeds, columns):
         return Stacked(_features(self.parts, num, seeds, columns))
 
+    def log_spectral_density(self, squares):
+        return reduce(np.logaddexp, (part.log_spectral_density(squares) for part in self.parts))
+
+    def log_spectral_density_vjp(self, log_bar, squares, need=("covariance",)):
+        total = self.log_spectral_density(squares)
+        bars = []
+        for i, part in enumerate(self.parts):
+            share = np.exp(part.log_spectral_density(squares) - total)
+            own = need_of(need, f"parts.{i}")
+            bars.append(
+                part.log_spectral_density_vjp(log_bar * share, squares, own) if own else None
+            )
+        return self.gradient(need, squares, parts=bars)
+
     def _combine(self, matrices):
         return reduce(iadd, matrices)
 
