@@ -39,5 +39,5 @@ setup(
     distclass=WithKernels,
     cmdclass={"build_py": BuildWithKernels},
     # the Numba whose run-time functions the module contains; a build needs no more than these
-    setup_requires=["numba==0.68.*", "numpy>=2", "scipy>=1.11"] if ASKED else [],
+    setup_requires=["numba==0.68.*", "numpy>=2.0", "scipy>=1.13"] if ASKED else [],
 )

@@ -51,6 +51,7 @@ TESTS = {  # of each benchmark file, below tests
     "fourier": ("kernels/test_fourier.py",),
     "inverse_free": ("posteriors/test_relaxed.py", "posteriors/test_likelihood_form.py"),
     "likelihoods": ("likelihoods/test_likelihood_values.py",),
+    "near_index": ("near/test_index.py",),
     "newton_schulz": ("kernels/test_newton_schulz.py",),
     "orthogonal": (
         "posteriors/test_orthogonal.py",
@@ -65,6 +66,7 @@ TESTS = {  # of each benchmark file, below tests
         "covariances/test_convolutional_models.py",
     ),
     "paths": ("paths/test_moments.py", "paths/test_points.py", "kernels/test_fourier_functions.py"),
+    "predictor": ("bounds/test_predictor.py",),
     "products": ("kernels/test_products.py",),
     "qsgp": (
         "bounds/test_sampled.py",
@@ -82,6 +84,7 @@ TESTS = {  # of each benchmark file, below tests
         "bounds/test_collapsed.py",
         "optim/test_natural.py",
     ),
+    "uncertain": ("uncertain/test_closed_form.py", "uncertain/test_mixed.py"),
     "updates": ("kernels/test_updates.py",),
 }
 TABLES = {

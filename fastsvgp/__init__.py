@@ -19,11 +19,11 @@ With Gaussian noise, ``collapsed=True`` for ``fit``, or an ``SGPR``, finds a bet
 Adam in less time; with other noise, ``natural_step_size=0.1`` does.
 
 The names here are those that most programs need. Each module has the others of its kind:
-``covariances``, ``likelihoods``, ``means``, ``posteriors``, ``inducing``, ``bounds``, ``optim``,
-``layers`` (deep models, several outputs), ``sites`` (dual parameters), ``qsgp`` (basis functions),
-``records``, ``errors``, ``recipes``, ``kernels``, ``distributed``, ``testing``, and ``extending``
-for parts of your own. Names load with their first use: importing this package compiles nothing and
-touches no GPU.
+``covariances``, ``likelihoods``, ``means``, ``posteriors``, ``priors``, ``inducing``, ``bounds``,
+``optim``, ``layers`` (deep models, several outputs), ``sites`` (dual parameters), ``qsgp`` (basis
+functions), ``sensitivity`` (effects of inputs), ``records``, ``errors``, ``recipes``, ``kernels``,
+``distributed``, ``testing``, and ``extending`` for parts of your own. Names load with their first
+use: importing this package compiles nothing and touches no GPU.
 """
 
 from .public_names import offer_package

@@ -16,9 +16,11 @@ from . import (
     means as means,
     optim as optim,
     posteriors as posteriors,
+    priors as priors,
     qsgp as qsgp,
     recipes as recipes,
     records as records,
+    sensitivity as sensitivity,
     sites as sites,
     testing as testing,
 )
@@ -31,14 +33,17 @@ from .bounds.predict import (
     predict_y as predict_y,
     sample_f as sample_f,
 )
+from .bounds.predictor import predictor as predictor
 from .bounds.svgp import SVGP as SVGP
 from .cli.fitted import load_fitted as load_fitted
+from .collapsed.certificate import certificate as certificate
 from .collapsed.sgpr import (
     SGPR as SGPR,
     collapsed_bound as collapsed_bound,
     collapsed_bound_and_grad as collapsed_bound_and_grad,
     optimal_svgp as optimal_svgp,
 )
+from .conditioning.condition import condition as condition
 from .covariances.linear import Linear as Linear
 from .covariances.periodic import Periodic as Periodic
 from .covariances.stationary import (
@@ -54,6 +59,7 @@ from .errors import (
     RemoteError as RemoteError,
     VarianceClampWarning as VarianceClampWarning,
 )
+from .exporting.write import export as export
 from .latents.model import MultiGP as MultiGP
 from .layers.layer import DeepGP as DeepGP
 from .likelihoods.bernoulli import BernoulliProbit as BernoulliProbit
@@ -61,6 +67,7 @@ from .likelihoods.counts.poisson import Poisson as Poisson
 from .likelihoods.gaussian import Gaussian as Gaussian
 from .likelihoods.multiclass import Softmax as Softmax
 from .likelihoods.student_t import StudentT as StudentT
+from .near.model import VIF as VIF
 from .optim.first_order import adam as adam, sgd as sgd
 from .optim.flat import ravel as ravel
 from .optim.natural.step import natural_step as natural_step

@@ -12,15 +12,28 @@ from .names import did_you_mean
 # module: {file that defines names, as a path in the package: these names}; a file without names is
 # itself a module of this one
 MODULES: dict[str, dict[str, tuple[str, ...]]] = {
+    "priors": {  # first: ``Gamma`` alone is the likelihood below
+        "priors.densities": ("Gamma", "HalfNormal", "LogNormal", "Prior", "dimension_scaled"),
+        "priors.around_mode": ("laplace",),
+        "priors.on_models": ("log_prior_and_grad",),
+    },
     "bounds": {
         "bounds.from_blocks": ("elbo_and_grad_from_blocks", "predict_from_blocks"),
         "bounds.inverse_free_direction": ("lsvgp_direction",),
+        "bounds.mixture": ("Mixture",),
         "bounds.objectives": ("data_term_and_grad", "elbo", "elbo_and_grad", "kl_term_and_grad"),
         "bounds.predict_vjp": ("predict_f_and_vjp",),
         "bounds.svgp": ("SVGP",),
+        "collapsed.certificate": ("Certificate",),
+        "collapsed.moment_interval": ("moment_interval",),
         "collapsed.orthogonal": ("OrthogonalSGPR",),
+        "conditioning.streaming": ("streaming_bound_and_grad", "streaming_svgp"),
         "collapsed.sgpr": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
         "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),
+        "near.model": ("VIF",),
+        "near.record": ("NearRows", "neighbours"),
+        "uncertain.input_covariance": ("input_covariance",),
+        "uncertain.inputs": ("GaussianInputs",),
     },
     "covariances": {
         "covariances.additive": ("Additive",),
@@ -38,6 +51,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "covariances.on_features": ("OnFeatures",),
         "covariances.periodic": ("Periodic",),
         "covariances.stationary": ("Matern12", "Matern32", "Matern52", "RBF", "RationalQuadratic"),
+        "covariances.weighted": ("Weighted", "pairs"),
     },
     "distributed": {
         "distributed.groups.leaving": ("tell_at_exit",),
@@ -122,6 +136,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "posteriors.inverse_free_whitened": ("InverseFreeWhitened",),
         "posteriors.likelihood_form": ("LikelihoodForm",),
         "posteriors.orthogonal": ("Orthogonal", "WhitenedOrthogonal"),
+        "posteriors.predictive": ("PredictiveWeights",),
         "posteriors.relaxed": ("Relaxed",),
         "records.inducing_sets": ("InducingPair",),
     },
@@ -142,6 +157,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "recipes": {
         "recipes.model_search.search_models": ("search",),
+        "recipes.detail": ("near_rows",),
         "recipes.searching": ("classification", "regression"),
     },
     "records": {
@@ -149,6 +165,10 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "records.decorator": ("Blocks", "Marginals", "leaf", "record", "static"),
         "records.persistence": ("load", "load_with_extra", "save"),
         "records.tree": ("leaves", "replace", "replace_at", "tree_map"),
+    },
+    "sensitivity": {
+        "sensitivity.mean_effects": ("Effect", "effects"),
+        "sensitivity.sobol_indices": ("Sobol", "sobol"),
     },
     "sites": {
         "sites.dual": ("Sites", "dual_parameters", "leave_one_out"),
@@ -170,7 +190,11 @@ OWN = {
         "predict_y",
         "sample_f",
     ),
+    "bounds.predictor": ("predictor",),
     "cli.fitted": ("load_fitted",),
+    "conditioning.condition": ("condition",),
+    "exporting.write": ("export",),
+    "collapsed.certificate": ("certificate",),
     "paths.sample": ("sample_paths",),
     "runtime.devices": ("to_device", "to_host"),
     "runtime.num_threads": ("get_num_threads", "set_num_threads"),
@@ -182,6 +206,7 @@ FRONT = (
     "search",
     "SVGP",
     "SGPR",
+    "VIF",
     "MultiGP",
     "DeepGP",
     "QSGP",
@@ -220,13 +245,14 @@ WHOLE = ("extending", "kernels")  # modules that are public as a whole
 SEPARATE = ("interop", "sklearn")  # and those that need other packages: they are imported by name
 # Names that work at the package too, because programs of others use them; no page does.
 FIXED = """
-AbsorbedDualSites BernoulliLogit Blocks ChevronWeights Constant ConstantMean Convolutional
-Decoupled DecoupledWeights DualSites HeteroskedasticGaussian InducingBasis InducingPair
-InverseFreeWhitened Laplace Layer LikelihoodForm LinearMean Marginals Network OnFeatures Orthogonal
-OrthogonalSGPR Product RandomFourier Relaxed RelevanceBasis RobustMax SiteSVGP Sites Sum VGP
-WhitenedOrthogonal ZeroMean data_term_and_grad deep_gp dual_parameters elbo_and_grad_from_blocks
-extract_patches kl_term_and_grad multi_gp natural_step_and_grad natural_steps newton_schulz_step
-optimal_weights predict_f_and_vjp sampled_bound_and_grad tighter_bound tighter_bound_and_grad
+AbsorbedDualSites BernoulliLogit Blocks ChevronWeights Constant ConstantMean Convolutional Decoupled
+DecoupledWeights DualSites GaussianInputs HeteroskedasticGaussian InducingBasis InducingPair
+InverseFreeWhitened Laplace Layer LikelihoodForm LinearMean Marginals Mixture Network OnFeatures
+Orthogonal OrthogonalSGPR Product RandomFourier Relaxed RelevanceBasis RobustMax SiteSVGP Sites Sum
+VGP WhitenedOrthogonal ZeroMean data_term_and_grad deep_gp dual_parameters effects
+elbo_and_grad_from_blocks extract_patches kl_term_and_grad laplace log_prior_and_grad multi_gp
+natural_step_and_grad natural_steps neighbours newton_schulz_step optimal_weights predict_f_and_vjp
+sampled_bound_and_grad sobol tighter_bound tighter_bound_and_grad
 """.split()
 FIXED_AS = {
     "site_bound": "sites.bound",

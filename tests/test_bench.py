@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -306,6 +307,21 @@ def test_several_latent_functions_beside_peers_and_layers(bench, monkeypatch, tm
     assert lines[0] == "# latent_peers" and "`python bench/latent_peers.py --rounds 1" in lines[5]
 
 
+def test_exported_files(bench, monkeypatch, tmp_path):
+    """The table has a row for a triangle and one for a full factor; errors are rounding."""
+    for tool in ("gcc", "size"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool}")
+    export_files = bench("export_files")
+    monkeypatch.setattr(export_files, "SAMPLES", 1)
+    export_files.main(["--sizes", "8", "--results", str(tmp_path)])
+    lines = (tmp_path / "export.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# export" and any("export_files.py --sizes 8" in line for line in lines)
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| 8, ")]
+    assert [row[0] for row in rows] == ["8, narrow", "8, wide"]
+    assert all(float(row[-1]) < 1e-13 for row in rows)
+
+
 def test_pairs_of_ways(bench, monkeypatch, tmp_path):
     """The table has a row per size, with and without each way, and leaves the ways as they were."""
     pairs = bench("pairs")
@@ -320,6 +336,18 @@ def test_pairs_of_ways(bench, monkeypatch, tmp_path):
     assert len(rows) == len(pairs.SWITCHES)
     assert all(float(row[3]) > 0 for row in rows)
     assert settings == [getattr(module, name) for module, name, _ in pairs.SWITCHES.values()]
+
+
+def test_a_certificate_on_a_table(bench, monkeypatch, rng):
+    """A row for each number of inducing inputs; distances from the exact evidence are positive."""
+    certificate = bench("certificate")
+    monkeypatch.setattr(certificate, "NUMBERS", (4, 8, 99))
+    monkeypatch.setattr(certificate, "TRAINED_AT", 8)
+    X = rng.uniform(-2, 2, (40, 1))
+    lines = certificate.table("airfoil", X, np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(40))
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith(("| 4", "| 8"))]
+    assert [row[0] for row in rows] == ["4", "8"] and lines[0].startswith("## airfoil: 40 rows")
+    assert all(float(cell) >= 0 for row in rows for cell in row)
 
 
 def test_a_step_in_company(bench, monkeypatch, capsys):

@@ -140,6 +140,27 @@ def test_the_workflow_runs_the_same_parts():
     assert 'run: bash .ci/run "${{ matrix.part }}"' in text and "run: bash .ci/run tests" in text
 
 
+def test_every_action_is_pinned_to_a_hash():
+    uses = [
+        line
+        for path in WORKFLOW.parent.glob("*.yml")
+        for line in re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))
+    ]
+    assert uses
+    assert not [line for line in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)]
+
+
+def test_notes_of_a_release_need_a_dated_section():
+    spec = importlib.util.spec_from_file_location("notes", ROOT / "tools" / "release_notes.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    text = "# Changelog\n\n## [0.2.0] - 2030-01-02\n\nnew\n\n## [0.1.0] - unreleased\n\nold\n"
+    assert program.notes("v0.2.0", "0.2.0", text) == "new"
+    for tag, number in (("v0.2.1", "0.2.0"), ("v0.1.0", "0.1.0"), ("v0.3.0", "0.3.0")):
+        with pytest.raises(SystemExit, match="the tag is|needs a section"):
+            program.notes(tag, number, text)
+
+
 def test_one_ruff_formats_everywhere():
     pinned = {
         version

@@ -31,6 +31,9 @@ def cases():
     model = fs.SVGP(fs.RBF(1.0, np.ones(D)), Z, q, fs.Gaussian(0.1))
     relaxed = fs.replace(model, posterior=fs.posteriors.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
     sgpr = fs.SGPR(model.covariance, Z, 0.1)
+    steep = {path: fs.priors.LogNormal(np.log(t), 0.01) for path, t in
+             (("covariance.variance", 1.0), ("covariance.lengthscales", 1.0),
+              ("noise_variance", 0.1))}  # fmt: skip
     blocks = model.covariance.blocks(Z, X)
     pair = fs.posteriors.InducingPair(Z, rng.standard_normal((3, D)))
     two = fs.replace(
@@ -211,8 +214,13 @@ def cases():
         "elbo_and_grad of weights": (fs.elbo_and_grad, dict(bound, model=wide, sampled=2)),
         "collapsed_bound_and_grad of two sets": (
             fs.collapsed_bound_and_grad, dict(sgpr=orthogonal, X=X, Y=Y, jitter=1e-6)),
+        "log_prior_and_grad": (fs.priors.log_prior_and_grad,
+                               dict(model=sgpr, priors={"covariance": fs.priors.Gamma(2.0, 3.0)})),
+        "laplace": (fs.laplace, dict(model=sgpr, X=X, Y=Y, priors=steep, draws=2, rng=0,
+                                     fixed=())),
         "tighter_bound_and_grad": (fs.bounds.tighter_bound_and_grad,
                                    dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, max_rows=10, wrt=None)),
+        "certificate": (fs.certificate, dict(model=sgpr, X=X, Y=Y, jitter=1e-6, within=0.1)),
         "convert": (fs.posteriors.convert, dict(model=model,
             kind=fs.posteriors.AbsorbedDualSites, jitter=None)),
         "em": (

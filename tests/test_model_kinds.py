@@ -8,7 +8,10 @@ from support.small_models import X, Y, good
 import fastsvgp as fs
 
 # kinds that offer the functions of an SVGP, as far as they are already imported
-KINDS = "(DeepGP(,| or) )?(MultiGP(,| or) )?(QSGP or )?SVGP(, sites.SiteSVGP or sites.VGP)?"
+KINDS = (
+    "(DeepGP(,| or) )?(MultiGP(,| or) )?(QSGP, )?SVGP((,| or) VIF)?((,| or) bounds.Mixture)?"
+    "(, sites.SiteSVGP or sites.VGP)?"
+)
 
 
 def test_wrong_model_and_wrong_names(rng):

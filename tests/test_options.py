@@ -40,7 +40,8 @@ def test_each_kind_of_model_refuses_a_misspelt_option(name, kind):
     model, call = object.__new__(kind), FUNCTIONS[name]  # its fields are not looked at
     serves = call if name == "fit" else models.serving(name, model)[0]
     data = [ROWS] * (required(serves) - 1)
-    for option in {*options(serves), *(own.name for own in models.options(kind, name))}:
+    known = {*options(serves), *(own.name for own in models.options(kind, name))}
+    for option in known - {"X", "Y"}:  # one letter is too little to guess from
         with pytest.raises(
             TypeError, match=rf"^{name} has no option `{option}z`; did you mean `{option}`\?$"
         ):
@@ -208,27 +209,15 @@ def test_random_quantities_have_types():
 
 # --- options of one kind of model ---------------------------------------------------------------
 
+STEPS = ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "graph", "collapsed"]
 OWNERS = {
     "fit": {
-        fs.SVGP: [
-            "natural_step_size",
-            "inverse_updates",
-            "e_steps",
-            "m_steps",
-            "graph",
-            "collapsed",
-        ],
-        fs.MultiGP: [
-            "natural_step_size",
-            "inverse_updates",
-            "e_steps",
-            "m_steps",
-            "graph",
-            "collapsed",
-        ],
+        fs.SVGP: STEPS,
+        fs.MultiGP: STEPS,
+        fs.VIF: STEPS,
         fs.DeepGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "num_samples"],
         fs.QSGP: ["basis_size", "control", "closed_form_every"],
-        fs.SGPR: [],
+        fs.SGPR: ["within"],
         fs.bounds.OrthogonalSGPR: [],
     },
 }

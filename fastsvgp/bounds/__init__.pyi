@@ -8,6 +8,7 @@ from ..bounds.from_blocks import (
     predict_from_blocks as predict_from_blocks,
 )
 from ..bounds.inverse_free_direction import lsvgp_direction as lsvgp_direction
+from ..bounds.mixture import Mixture as Mixture
 from ..bounds.objectives import (
     data_term_and_grad as data_term_and_grad,
     elbo as elbo,
@@ -16,6 +17,8 @@ from ..bounds.objectives import (
 )
 from ..bounds.predict_vjp import predict_f_and_vjp as predict_f_and_vjp
 from ..bounds.svgp import SVGP as SVGP
+from ..collapsed.certificate import Certificate as Certificate
+from ..collapsed.moment_interval import moment_interval as moment_interval
 from ..collapsed.orthogonal import OrthogonalSGPR as OrthogonalSGPR
 from ..collapsed.sgpr import (
     SGPR as SGPR,
@@ -27,3 +30,11 @@ from ..collapsed.tighter import (
     tighter_bound as tighter_bound,
     tighter_bound_and_grad as tighter_bound_and_grad,
 )
+from ..conditioning.streaming import (
+    streaming_bound_and_grad as streaming_bound_and_grad,
+    streaming_svgp as streaming_svgp,
+)
+from ..near.model import VIF as VIF
+from ..near.record import NearRows as NearRows, neighbours as neighbours
+from ..uncertain.input_covariance import input_covariance as input_covariance
+from ..uncertain.inputs import GaussianInputs as GaussianInputs

@@ -70,7 +70,7 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
     )
     with naming_repeated(model.inducing):
         if issubclass(kind, GaussianFactor):
-            converted = _gaussian(kind, q, prior)
+            converted = as_gaussian(kind, q, prior)
         else:
             converted = from_state(kind, prior.L, *state_of(q, prior))
     first = next(iter(vars(converted).values()))
@@ -115,7 +115,8 @@ def from_state(kind, L, t, A):
     return kind(t, A).from_whitened(L, A.reshape(-1, M, M), t.reshape(-1, M))
 
 
-def _gaussian(kind, q, prior):
+def as_gaussian(kind, q, prior):
+    """Create the posterior of class ``kind``, Whitened or Marginal, with the same q(u)."""
     if isinstance(q, GaussianFactor):
         work = q.start_from(prior)
         return _from_moments(kind, prior.L, work.means, work.trils, work.batch)

@@ -240,9 +240,8 @@ class LayerPass(LayerProtocol):
         Ends the pass and frees its memory.
         """
         if not self._pulled:
-            f, rows = self.forward(self._no_inputs())
-            self.pull(rows, f)  # no rows, so the empty marginals serve as cotangents
-        posterior_bar, Kuu_bar = self.work.finish(kl_bar)
+            self._pull_nothing()
+        posterior_bar, Kuu_bar = self._finish_posterior(kl_bar)
         del self.work
         need = tuple(name for name in self._inner_Kuf if name != "X")
         if need:
@@ -258,6 +257,15 @@ class LayerPass(LayerProtocol):
             covariance_bar, below_bar, self._of_Kuu, Kuu_bar
         )
         return LayerBars(covariance_bar, inducing_bar, posterior_bar, self._mean_bar)
+
+    def _pull_nothing(self):
+        """Pull no rows: of a pass without any, ``finish`` has the KL term alone."""
+        f, rows = self.forward(self._no_inputs())
+        self.pull(rows, f)  # no rows, so the empty marginals serve as cotangents
+
+    def _finish_posterior(self, kl_bar):
+        """Return the cotangents of the posterior and of Kuu, as ``Pass.finish`` does."""
+        return self.work.finish(kl_bar)
 
     def _no_inputs(self):
         """Return X without rows, of which only the KL term remains."""

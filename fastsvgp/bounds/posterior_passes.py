@@ -4,7 +4,7 @@ from ..posteriors import DecoupledWeights
 from .decoupled_pass import DecoupledLayerPass
 from .layer_pass import LayerPass
 
-OWN = {DecoupledWeights: DecoupledLayerPass}
+OWN: dict[type, type[LayerPass]] = {DecoupledWeights: DecoupledLayerPass}
 
 
 def layer_pass(layer, *args, **named):

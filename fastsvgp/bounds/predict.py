@@ -69,8 +69,8 @@ def predict_f(
     Parameters
     ----------
     model : SVGP
-    Xs : (N, D) array
-        Test inputs.
+    Xs : (N, D) array, or GaussianInputs
+        Test inputs. At uncertain ones the moments are those over the inputs too.
     full_cov : bool
         Return covariance matrices, computed without chunks.
     var : bool

@@ -16,7 +16,7 @@ from ..records.typed import Array, ArrayLike, Record
 from ..runtime import deferred_checks, tuning
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
-from .at_inputs import AtInputs, join, total, trailing
+from .at_inputs import AtInputs, join, stack_rows, total, trailing
 from .svgp import SVGP
 
 
@@ -30,7 +30,8 @@ def predict_f_and_vjp(
     ----------
     model : SVGP
         With any posterior.
-    Xs : (N, D) array
+    Xs : (N, D) array, or GaussianInputs
+        Uncertain inputs with RBF, or a sum of them, and independent errors.
     jitter : float, optional
         Added to the diagonal of Kuu, as in ``elbo``: use the same.
 
@@ -42,9 +43,9 @@ def predict_f_and_vjp(
     vjp : callable
         ``Xs_bar = vjp(mean_bar, var_bar)``. Takes the derivatives of a number with respect to
         ``mean`` and ``var``, in their shapes; returns its derivative with respect to ``Xs``,
-        (N, D), mean function included. ``None`` for either is zero. Can be called any number of
-        times. ``Xs`` is copied, so it can be changed between calls; do not change the arrays of
-        the model.
+        (N, D) or ``GaussianInputs``, mean function included. ``None`` for either is zero. Can be
+        called any number of times. ``Xs`` is copied, so it can be changed between calls; do not
+        change the arrays of the model.
 
     Raises
     ------
@@ -75,14 +76,14 @@ def predict_f_and_vjp(
     f = repeatable.forward()
     check.report_clamped(repeatable.layer.clamped)
     check.result(total(f.var), model)
-    shape = f.mean.shape
+    like = f.mean
 
     def vjp(mean_bar, var_bar):
         """Pull cotangents of mean and variance, (N,) or (N, P), back to the inputs (N, D).
 
         ``None`` is zero.
         """
-        return _pull_back(model, repeatable, shape, mean_bar, var_bar)
+        return _pull_back(model, repeatable, like, mean_bar, var_bar)
 
     return trailing(f.mean), trailing(f.var), vjp
 
@@ -119,37 +120,36 @@ class _RepeatablePass:
             bars = (bar[..., at] for bar in (f_bar.mean, f_bar.var))
             part = Marginals(*(np.ascontiguousarray(bar, like=bar) for bar in bars))
             X_bars.append(self.layer.pull(rows, part))
-        return np.concatenate(X_bars)
+        return stack_rows(X_bars)
 
 
 @public_call()
-def _pull_back(model, repeatable, shape, mean_bar, var_bar):
-    """Compute ``vjp`` for marginals of shape (..., N).
+def _pull_back(model, repeatable, like, mean_bar, var_bar):
+    """Compute ``vjp`` for marginals of the shape (..., N) and dtype of ``like``.
 
     ``public_call`` reads the sizes of the matrices from ``model``.
     """
-    deferred_checks.defer(repeatable.X)
+    deferred_checks.defer(like)
     bars = (
-        _cotangent(name, bar, shape, repeatable.X)
-        for name, bar in (("mean_bar", mean_bar), ("var_bar", var_bar))
+        _cotangent(name, bar, like) for name, bar in (("mean_bar", mean_bar), ("var_bar", var_bar))
     )
     X_bar = repeatable.back(Marginals(*bars))
     check.result(total(X_bar), model)
     return X_bar
 
 
-def _cotangent(name, bar, shape, X):
-    """Check a user's cotangent and cast it to the layout (..., N) and the dtype of ``X``."""
+def _cotangent(name, bar, like):
+    """Check a user's cotangent and cast it to the layout (..., N) and the dtype of ``like``."""
     if bar is None:
-        return np.zeros(shape, X.dtype, like=X)
+        return np.zeros_like(like)
     bar = check.as_array(name, bar)
-    if bar.shape != shape[::-1]:
+    if bar.shape != like.shape[::-1]:
         of = name.partition("_")[0]
         raise ValueError(
-            f"`{name}` must have the shape {shape[::-1]} of the `{of}` whose cotangent it is, got"
-            f" {bar.shape}"
+            f"`{name}` must have the shape {like.shape[::-1]} of the `{of}` whose cotangent it is,"
+            f" got {bar.shape}"
         )
-    one_device((name, bar), ("Xs", X))
+    one_device((name, bar), ("Xs", like))
     check.common_dtype(bar, names=(name,))
     check.finite(name, bar)
-    return np.ascontiguousarray(bar.T, like=bar).astype(X.dtype, copy=False)
+    return np.ascontiguousarray(bar.T, like=bar).astype(like.dtype, copy=False)

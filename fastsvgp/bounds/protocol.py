@@ -8,6 +8,7 @@ patches, sites. Bounds, predictions, natural steps and ranks call these methods 
 from typing import Any, NamedTuple, Protocol
 
 from .. import check
+from ..likelihoods.layout import laid_out, stack_latents
 from ..records import Marginals
 
 ALL = slice(None)
@@ -49,6 +50,13 @@ class LayerProtocol(Protocol):
         X (N, D) are the ``rows`` (a slice) of the B inputs of the call. M^2 N flops per function.
         """
         raise NotImplementedError
+
+    def data_term(self, likelihood, Y, f, rng=None, need=True, **weights) -> tuple:
+        """Return ``(ell, f_bar, likelihood_bar)`` of the marginals, as ``expected_log_prob``."""
+        ell, f_bar, likelihood_bar = likelihood.expected_log_prob(
+            Y, laid_out(likelihood, f), rng, need=need, **weights
+        )
+        return ell, stack_latents(likelihood, f_bar), likelihood_bar
 
     def pull(self, residuals, f_bar) -> Any:
         """Add the cotangents of the parameters; return those of X (N, D), or None if not needed.
@@ -110,6 +118,19 @@ class LayerProtocol(Protocol):
         raise TypeError(f"{type(self).__name__} does not keep its blocks")
 
 
+class Functions(NamedTuple):
+    """The functions of a model: f = mixing g + mean, where g are the outputs of the layers.
+
+    mixing : (J, L) array or None
+    axes : leading axes of f; None for those of the one layer
+    """
+
+    layers: tuple
+    mixing: Any = None
+    mean: Any = None
+    axes: tuple | None = None
+
+
 class ModelKind:
     """What a kind of model with one likelihood above one layer supplies."""
 
@@ -143,6 +164,10 @@ class ModelKind:
         """Make the record of a gradient from the result of ``finish``, or from None."""
         raise NotImplementedError
 
+    def functions(self, model) -> Functions | None:
+        """Return what moments over uncertain inputs need; None if the model has draws of a row."""
+        return None
+
     def check_natural(self, function, model):
         """Raise ``TypeError`` if a posterior of the model has no natural steps."""
         raise NotImplementedError
@@ -163,8 +188,13 @@ class Turn(NamedTuple):
 
 
 KINDS: dict[type, ModelKind] = {}
+AT_RECORDS: dict[type, Any] = {}  # by the type of inputs that are a record: its kind of a kind
 
 
-def kind_of(model) -> ModelKind:
-    """Return the ``ModelKind`` of a model; a class derived from a kind is another kind."""
-    return KINDS[type(model)]
+def kind_of(model, X=None) -> ModelKind:
+    """Return the ``ModelKind`` of a model; a class derived from a kind is another kind.
+
+    X : inputs of predictions; some records are served
+    """
+    kind = KINDS[type(model)]
+    return AT_RECORDS[type(X)](kind, X) if type(X) in AT_RECORDS else kind

@@ -11,7 +11,6 @@ import numpy as np
 from .. import check
 from ..check import weights as weighing
 from ..check.scale import ALL_ROWS
-from ..likelihoods.layout import laid_out, stack_latents
 from ..posteriors.base import SUMS
 from ..records import plus, restricted
 from ..runtime import tuning
@@ -107,12 +106,9 @@ def sweep(model, layer, batch, need=True):
         f, residuals = layer.forward(X if rows is ALL else X[rows], rows)
         y = repeat_targets(Y[..., rows], S)
         w = {} if weights is None else {"weights": repeat_targets(weights[..., rows], S)}
-        read = laid_out(likelihood, f)
-        ell, f_bar, likelihood_bar = scale_bars(
-            factor, *likelihood.expected_log_prob(y, read, rng, need=need, **w)
-        )
-        yield Chunk(f, residuals, ell, stack_latents(likelihood, f_bar), likelihood_bar)
-        del f, residuals, read, f_bar, likelihood_bar  # the next chunk reuses their memory
+        found = layer.data_term(likelihood, y, f, rng, need, **w)
+        yield Chunk(f, residuals, *scale_bars(factor, *found))
+        del f, residuals, found  # the next chunk reuses their memory
     check.report_clamped(layer.clamped)
 
 

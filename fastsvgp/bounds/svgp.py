@@ -10,7 +10,7 @@ from ..records.typed import Array, Record
 from ..runtime import tuning
 from . import small_step
 from .posterior_passes import layer_pass
-from .protocol import KINDS, ModelKind, Turn
+from .protocol import KINDS, Functions, ModelKind, Turn
 from .relay import request_sums
 from .shared_pass import SharedLayerPass
 
@@ -64,6 +64,9 @@ class OfSVGP(ModelKind):
     def gradient(self, model, bars, likelihood_bar):
         covariance, inducing, posterior, mean = bars or (None,) * 4
         return SVGP(covariance, inducing, posterior, likelihood_bar, mean)
+
+    def functions(self, model):
+        return Functions((model,))
 
     def check_natural(self, function, model):
         check.parts(model)

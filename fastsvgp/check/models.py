@@ -86,6 +86,8 @@ def _agreed(tree, arrays, key, labels):
 
 def _sound(kind, array):
     """Test a number or an array of NumPy by its kind; if False, ``_check_leaf`` looks closer."""
+    if kind == "matrix":
+        return True
     if type(array) is np.ndarray:
         if kind == "tril":
             shape = array.shape

@@ -12,11 +12,13 @@ class DataScale:
 
     kl : fraction of the KL term that is subtracted here
     partition : the rows of this rank among those of all ranks, or None
+    rank, size : number of this rank from 0, and number of ranks
     alone : whether there are no other ranks, which must make the same all-reduces and reach the
         same posterior, bit for bit
     """
 
     kl, partition, alone = 1.0, None, True
+    rank, size = 0, 1
 
     def __init__(self, num_data=None):
         self._num_data = num_data
@@ -31,6 +33,10 @@ class DataScale:
         lower : places of the matrices of which only the lower triangles count
         """
         return list(values)
+
+    def gather_rows(self, X, V):
+        """Return X (N, D) and V (P, N) of the rows of all ranks."""
+        return X, V
 
     def all_reduce_gradient(self, value, grad):
         """Return value and gradient, summed over the ranks."""

@@ -1,4 +1,4 @@
-"""The ``fastsvgp`` command: fit, predict, demo, info, completion.
+"""The ``fastsvgp`` command: fit, predict, export, demo, info, completion.
 
 Bad input ends with one message on stderr and exit code 2. No traceback is printed unless
 ``--traceback`` is given, and no half-written file is left. Ctrl-C, SIGTERM and SIGHUP during

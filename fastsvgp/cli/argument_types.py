@@ -1,4 +1,4 @@
-"""Argument types with their error messages, and the arguments that several commands share."""
+"""Argument types with their error messages, shared arguments, and those of results."""
 
 import argparse
 import math
@@ -126,3 +126,17 @@ def add_text_layout(group):
         default=0,
         help="lines of text to leave out above the table (default: those that do not look like it)",
     )
+
+
+def add_output(output):
+    """Add the arguments of ``fit`` about its results."""
+    output.add_argument(
+        "--out", metavar="DIR", help="folder for the results (default: name of FILE plus -fit)"
+    )
+    output.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue from the checkpoint that an interrupted run left in --out",
+    )
+    output.add_argument("--quiet", action="store_true", help="print errors only, no report")
+    add_traceback(output)

@@ -64,6 +64,8 @@ def parser():
     )
     add_fit(commands)
     _add_predict(commands)
+    _add_update(commands)
+    _add_export(commands)
     _add_demo(commands)
     info = commands.add_parser(
         "info",
@@ -112,6 +114,50 @@ def _add_predict(commands):
     )
     add_text_layout(predict)
     add_traceback(predict)
+
+
+def _add_update(commands):
+    update = commands.add_parser(
+        "update",
+        help="take new rows into a fitted model, without the old ones",
+        description=(
+            "Add the rows of FILE to what a fitted model knows, in its scaling and with its"
+            " parameters. Give each row once: a row given twice counts twice."
+        ),
+        allow_abbrev=False,
+    )
+    update.add_argument(
+        "model", metavar="MODEL", help="model.npz written by fastsvgp fit, or its folder"
+    )
+    update.add_argument(
+        "file",
+        metavar="FILE",
+        help="table with the same columns and the target; - reads standard input",
+    )
+    update.add_argument(
+        "--out", metavar="FILE", help="model to write (default: MODEL, in place of the old one)"
+    )
+    add_text_layout(update)
+    add_traceback(update)
+
+
+def _add_export(commands):
+    export = commands.add_parser(
+        "export",
+        help="write a fitted model as C or Python that needs no fastsvgp",
+        description=(
+            "Write predictions of new targets, in the original scale, as source: one C99 file, or"
+            " Python that needs NumPy alone, with its arrays beside it as .npz."
+        ),
+        allow_abbrev=False,
+    )
+    export.add_argument(
+        "model", metavar="MODEL", help="model.npz written by fastsvgp fit, or its folder"
+    )
+    export.add_argument(
+        "out", metavar="FILE", help="gp.c or gp.py; its name begins the names of the C functions"
+    )
+    add_traceback(export)
 
 
 def _add_demo(commands):

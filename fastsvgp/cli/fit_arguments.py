@@ -14,8 +14,8 @@ from ..runtime.thresholds import (
 from .argument_types import (
     MOST,
     LineBreaks,
+    add_output,
     add_text_layout,
-    add_traceback,
     columns,
     count,
     count_or,
@@ -23,7 +23,7 @@ from .argument_types import (
     periods,
     positive,
     shape,
-)
+)  # fmt: skip
 from .settings.defaults import BASIS, FEATURES, LAYER, POINTS, SECONDS
 from .settings.names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
 
@@ -56,7 +56,7 @@ def add_fit(commands):
     _add_steps(training)
     _add_sampling(training)
     _add_numbers(training)
-    _add_output(fit.add_argument_group("output"))
+    add_output(fit.add_argument_group("output"))
 
 
 def _add_data(fit):
@@ -237,6 +237,10 @@ def _add_structure(model):
         ),
     )
     model.add_argument(
+        "--neighbours", metavar="K", type=count,
+        help="svgp, tsvgp, sgpr: then train on with the K nearest rows of each row (20, say)",
+    )  # fmt: skip
+    model.add_argument(
         "--layers",
         metavar="L",
         type=count,
@@ -246,11 +250,9 @@ def _add_structure(model):
         ),
     )
     model.add_argument(
-        "--width",
-        metavar="W",
-        type=count,
+        "--width", metavar="W", type=count,
         help="number of outputs of each hidden layer (default: the number of inputs, at most 30)",
-    )
+    )  # fmt: skip
     model.add_argument(
         "--patch-shape",
         metavar="HxW",
@@ -272,11 +274,9 @@ def _add_structure(model):
         ),
     )
     model.add_argument(
-        "--stride",
-        metavar="S",
-        type=count,
+        "--stride", metavar="S", type=count,
         help="with --patch-shape: step in pixels from one patch to the next (default 1)",
-    )
+    )  # fmt: skip
 
 
 def _add_features(model):
@@ -322,6 +322,15 @@ def _add_steps(training):
         "--mpi",
         action="store_true",
         help="train one model on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi",
+    )
+    training.add_argument(
+        "--within",
+        metavar="W",
+        type=positive,
+        help=(
+            "sgpr: double the inducing inputs, rows held fixed, until the evidence is within W nats"
+            f" a row of the exact process's, 0.01 for example (from --inducing, default {INDUCING})"
+        ),
     )
     length = training.add_mutually_exclusive_group()
     length.add_argument(
@@ -433,16 +442,3 @@ def _add_numbers(training):
         default=0,
         help="seed of the split, the inducing inputs and the minibatches (default 0)",
     )
-
-
-def _add_output(output):
-    output.add_argument(
-        "--out", metavar="DIR", help="folder for the results (default: name of FILE plus -fit)"
-    )
-    output.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue from the checkpoint that an interrupted run left in --out",
-    )
-    output.add_argument("--quiet", action="store_true", help="print errors only, no report")
-    add_traceback(output)

@@ -22,7 +22,7 @@ from .data.tables import read_table
 from .data.targets import as_list, scale_targets
 from .data.task import class_name
 from .errors import UsageError, join
-from .fitted_files import FORMAT, check_fields
+from .fitted_files import FORMAT, check_fields, file_of
 from .settings.names import kind_of
 
 
@@ -247,8 +247,7 @@ class Fitted:
     @classmethod
     def load(cls, path):
         """Read a file written by ``save``, or the folder of a fit; see ``load_fitted``."""
-        path = as_path("load_fitted: `path`", path)
-        path = os.path.join(path, "model.npz") if os.path.isdir(path) else path
+        path = file_of(as_path("load_fitted: `path`", path))
         try:
             with open(path, "rb") as file:
                 if not file.read(2) == b"PK":
@@ -430,16 +429,11 @@ def load_fitted(path: str | os.PathLike[str]) -> Fitted:
     return Fitted.load(path)
 
 
-def layers_of(model):
-    """Return the layers of a model, each with its inducing inputs; an SVGP is a layer itself."""
-    if isinstance(model, fs.MultiGP):
-        return latents_of(model)
-    return model.layers if isinstance(model, fs.DeepGP) else (model,)
-
-
 def bottom(model):
-    """Return the first layer of a model, or the model itself."""
-    return layers_of(model)[0]
+    """Return the first layer of a model, which has inducing inputs; an SVGP is a layer itself."""
+    if isinstance(model, fs.MultiGP):
+        return latents_of(model)[0]
+    return model.layers[0] if isinstance(model, fs.DeepGP) else model
 
 
 def options(model, jitter):

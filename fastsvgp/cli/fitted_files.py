@@ -3,6 +3,7 @@
 The description is untrusted: all of it is checked here.
 """
 
+import os
 from dataclasses import fields
 
 import numpy as np
@@ -19,6 +20,11 @@ from .errors import join
 from .settings.names import COLUMNS, LIKELIHOODS, kind_of
 
 FORMAT = 9  # of the description
+
+
+def file_of(path):
+    """Return the file of a model: in a folder, model.npz."""
+    return os.path.join(path, "model.npz") if os.path.isdir(path) else path
 
 
 def check_fields(kind, model, description):

@@ -29,10 +29,10 @@ SPENT = 0.8  # part of the time from which a search has used all of it
 # options of a method, which turn the search off
 METHOD_OPTIONS = (
     "method", "covariance", "periodic", "ard", "inducing", "orthogonal", "sampled", "latents",
-    "layers", "width",
+    "neighbours", "layers", "width",
     "patch_shape", "image_shape", "stride", "features", "dense_columns", "basis_batch",
     "control_points", "learn_hyperparameters", "steps", "epochs", "batch_size", "learning_rate",
-    "natural_step", "e_steps", "m_steps", "jitter",
+    "natural_step", "e_steps", "m_steps", "jitter", "within",
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def run(args):
     outside = rows_outside(fitted.model, fitted.standardise_inputs(X), fitted.input_names)
     if outside is not None:
         print(f"{outside}: the model is unsure there (see fit --extrapolate)", file=sys.stderr)
-    report = _score(fitted, table, target, X, prediction)
+    report = score(fitted, table, target, X, prediction)
     if report:
         print(report, file=sys.stderr)
     return 0
@@ -60,7 +60,7 @@ def _check_rows(table, prediction):
         )
 
 
-def _score(fitted, table, target, X, prediction):
+def score(fitted, table, target, X, prediction):
     """One line of metrics if the file holds a usable target, else None."""
     if fitted.several:
         return _score_of_several(fitted, table, target, X, prediction)
@@ -103,9 +103,8 @@ def _score_of_several(fitted, table, positions, X, prediction):
         there = ~np.isnan(y[:, p])
         if there.any():
             rmse = metrics.rms((y[:, p] - prediction.mean[:, p])[there])
-            score = float(np.mean(nlpd[there, p]))
+            loss = float(np.mean(nlpd[there, p]))
             lines.append(
-                f"target {name!r} is in the file: RMSE {rmse:.4g}, NLPD {score:.4g}"
-                " (original scale)"
+                f"target {name!r} is in the file: RMSE {rmse:.4g}, NLPD {loss:.4g} (original scale)"
             )
     return "\n".join(lines)

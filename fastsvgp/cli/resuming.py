@@ -17,6 +17,7 @@ from .errors import UsageError, join
 MODEL = (
     "method", "covariance", "periodic", "ard", "inducing", "orthogonal", "latents", "layers",
     "width", "patch_shape", "image_shape", "stride", "features", "dense_columns", "dtype", "seed",
+    "within",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import fastsvgp as fs
 
 from ..recipes import remedies, routine
+from ..runtime.thresholds import MOST_ROWS
 from ..train.state import OtherTraining
 from .argument_types import MOST
 from .data import images, targets
@@ -24,6 +25,7 @@ from .settings.defaults import BATCH_SIZE
 from .settings.names import NATURAL, PAIRED
 
 LEARNING_RATE = 0.01
+GROWING = 1000  # iterations for all numbers of inducing inputs with --within
 POSTERIORS = {
     "svgp": "whitened",
     "tsvgp": "absorbed_dual_sites",
@@ -39,6 +41,7 @@ POSTERIORS = {
 class TrainedFit:
     """Result of training: the model, the jitter for its use, and the bound at each step.
 
+    ``saved``: steps that the checkpoint holds, all but those with near rows.
     ``first_step``: seconds until the end of the first step. That step compiles the kernels that are
     not in the cache.
     """
@@ -48,7 +51,9 @@ class TrainedFit:
     values: np.ndarray
     reason: str
     checkpoint: str
+    saved: int
     first_step: float = 0.0
+    certificate: fs.bounds.Certificate | None = None
 
     @property
     def interrupted(self):
@@ -94,7 +99,7 @@ def build(task, scale, settings):
             covariance = periodic.covariance(X, kind, settings, scale, rng)
         parts = fs.recipes.Settings(sizes, covariance, ard=settings.ard, latents=settings.latents)
         method = _method(settings, likelihood, posterior)
-        informed = not settings.resume
+        informed = not settings.resume or settings.within is not None
         initial, *_ = fs.recipes.begin(X, y, parts, method, group=settings.group, informed=informed)
         return initial
     covariance = images.covariance(X, kind, settings, rng)
@@ -174,9 +179,26 @@ def train(fitted, task, settings, folder):
         raise KeyboardInterrupt
     with ranks_apart():
         model, jitter = fs.recipes.finish(model, X, y, settings.jitter, group=settings.group)
-    return TrainedFit(
-        model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step
-    )
+    found, alone = info.certificate, settings.group is None and not info.interrupted
+    exact = settings.method == "sgpr" and not settings.neighbours and len(X) <= MOST_ROWS
+    if found is None and exact and alone:
+        found = fs.certificate(model, X, y, jitter=jitter)
+    values, reason = np.asarray(info.values), info.reason
+    saved = len(values)
+    if settings.neighbours and not info.interrupted:
+        model, info = _add_near_rows(model, X, y, weights, jitter, settings)
+        values, reason = np.concatenate([values, info.values]), info.reason
+    first = progress.first_step
+    return TrainedFit(model, jitter, values, reason, checkpoint, saved, first, found)
+
+
+def _add_near_rows(model, X, y, weights, jitter, settings):
+    """Train on with near rows."""
+    with closing(Progress(fs.recipes.NEAR_STEPS, settings.quiet)) as progress:
+        return fs.recipes.near_rows(
+            model, X, y, neighbours=settings.neighbours, weights=weights, jitter=jitter,
+            callback=progress, rng=settings.seed,
+        )  # fmt: skip
 
 
 @contextmanager
@@ -216,7 +238,7 @@ def _options(settings, model, total):
         _method(settings, getattr(model, "likelihood", None), kind),
         course,
         model,
-        at_rows=settings.choice.at_data,
+        at_rows=settings.choice.at_data or settings.within is not None,
         inducing=[f"layers.{number}.inducing" for number in layers] or ["inducing"],
         fixed=(*fs.recipes.fixed_variances(model), *periodic.fixed_paths(model)),
         optimiser=optimiser,
@@ -228,6 +250,8 @@ def _options(settings, model, total):
     if settings.method == "odvgp":
         every = settings.orthogonal
         options["sampled"] = settings.sampled if settings.sampled < every else None
+    if settings.within is not None:
+        options["within"] = settings.within
     if settings.method == "qsgp":
         options |= qsgp.training(settings, model, total)
     return options
@@ -245,7 +269,8 @@ def _method(settings, likelihood, posterior):
 
 def _total_steps(settings, num_data):
     if settings.epochs is None:
-        return settings.steps or (routine.ITERATIONS if settings.choice.whole else routine.STEPS)
+        whole = routine.ITERATIONS if settings.within is None else GROWING
+        return settings.steps or (whole if settings.choice.whole else routine.STEPS)
     per_epoch = (
         num_data / min(settings.batch_size or BATCH_SIZE, num_data)
         if not settings.choice.whole
@@ -279,6 +304,6 @@ def outcome(task, settings, trained):
 def holds(trained):
     """Whether the checkpoint of a training holds its last step."""
     try:
-        return fs.load(trained.checkpoint).step == len(trained.values)
+        return fs.load(trained.checkpoint).step == trained.saved
     except (OSError, fs.DataFileError):
         return False

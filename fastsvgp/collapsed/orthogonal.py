@@ -55,7 +55,7 @@ from ..posteriors.base import add_to_diagonals, covariance_factor, identities
 from ..records import Blocks, leaf, record, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, Number, Record
-from .sgpr import ADVICE, FORMS, SGPR, CollapsedForm, check_sgpr
+from .sgpr import ADVICE, FORMS, SGPR, CollapsedForm, check_sgpr, predictor_at_optimum
 
 
 @record
@@ -345,5 +345,5 @@ def _check(sgpr, X, Y, jitter):
 
 
 FORMS[OrthogonalSGPR] = CollapsedForm(_check, _State, _gradient, _optimum, shares=True)
-models.register(OrthogonalSGPR, instead=ADVICE)
+models.register(OrthogonalSGPR, instead=ADVICE, predictor=predictor_at_optimum)
 models.share(OrthogonalSGPR, SGPR, "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp")

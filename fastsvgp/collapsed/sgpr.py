@@ -47,6 +47,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, kernels, models
+from ..bounds.predictor import predictor
 from ..bounds.svgp import SVGP
 from ..check import weights as weighing
 from ..check.scale import ALL_ROWS
@@ -432,4 +433,14 @@ ADVICE = (
     "predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its"
     " bound: fs.collapsed_bound"
 )
-models.register(SGPR, instead=ADVICE)
+
+
+def predictor_at_optimum(model, X=None, Y=None, *, jitter=None, dtype=None):
+    """Make a predictor of the optimal q(u) for the data."""
+    if X is None or Y is None:
+        kind = type(model).__name__
+        raise TypeError(f"predictor: an {kind} has no q(u); pass its `X` and `Y`")
+    return predictor(optimal_svgp(model, X, Y, jitter=jitter), jitter=jitter, dtype=dtype)
+
+
+models.register(SGPR, instead=ADVICE, predictor=predictor_at_optimum)

@@ -24,3 +24,4 @@ from ..covariances.stationary import (
     Matern52 as Matern52,
     RationalQuadratic as RationalQuadratic,
 )
+from ..covariances.weighted import Weighted as Weighted, pairs as pairs

@@ -12,8 +12,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Array, Number
-from .base import ALL, Covariance, needs, needs_fields, no_inputs
-from .tiles import tiles
+from .base import ALL, Covariance, needs, needs_fields, no_inputs, tiles
 
 SIZE = 1 << 13  # of a tile: it has R + 1 arrays for each column of the inputs
 

@@ -417,6 +417,20 @@ def _part_bar(part, bar, need, field, like):
     return restricted(bar, tuple(name.partition(".")[2] for name in need if "." in name))
 
 
+def tiles(shape, like, size=12_288):
+    """Yield tiles of a matrix as pairs of slices: of rows, and of columns if these are many.
+
+    The steps of an entrywise function keep their results in the caches. ``size`` is the number of
+    entries of a tile on the CPU; by default below 128 kB, which malloc reuses.
+    """
+    size = size if isinstance(like, np.ndarray) else kernels.chunk_numbers(like)
+    width = max(1, min(shape[1], size))
+    height = size // width
+    for i in range(0, shape[0], height):
+        for j in range(0, shape[1], width):
+            yield slice(i, i + height), slice(j, j + width)
+
+
 def zeros_like(tree, X):
     """The zero gradient of a record or an array, in the dtype and on the device of X."""
     if is_record(tree):

@@ -12,9 +12,8 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record, static
 from ..records.typed import Number
-from .base import ALL, Covariance, needs
+from .base import ALL, Covariance, needs, tiles
 from .features import Explicit
-from .tiles import tiles
 
 
 def _power(s, n):

@@ -26,9 +26,8 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Number
-from .base import ALL, Homogeneous, needs
+from .base import ALL, Homogeneous, needs, tiles
 from .features import ScaleMixture, StationaryFeatures
-from .tiles import tiles
 
 
 @dataclass(frozen=True, eq=False, repr=False)

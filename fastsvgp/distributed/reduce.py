@@ -52,6 +52,7 @@ class RankScale(DataScale):
     def __init__(self, communicator, fingerprint, factor, partition):
         self.communicator, self.fingerprint = communicator, fingerprint
         self._factor, self.partition = factor, partition
+        self.rank, self.size = communicator.rank, communicator.size
         self.kl = 1.0 / communicator.size
 
     def factor(self, batch):
@@ -60,6 +61,15 @@ class RankScale(DataScale):
     def all_reduce(self, *values, lower=()):
         kinds = ["tril" if at in lower else "real" for at in range(len(values))]
         return self.communicator.all_reduce(kinds, values, self.fingerprint)
+
+    def gather_rows(self, X, V):
+        counts = np.eye(self.size)[self.rank] * len(X)
+        ends = np.cumsum(self.all_reduce(counts)[0]).astype(int)
+        ours = slice(ends[self.rank] - len(X), ends[self.rank])
+        all_X = np.zeros((ends[-1], X.shape[1]), X.dtype, like=X)
+        all_V = np.zeros((len(V), ends[-1]), V.dtype, like=V)
+        all_X[ours], all_V[:, ours] = X, V
+        return self.all_reduce(all_X, all_V)
 
     def all_reduce_gradient(self, value, grad):
         paths, kinds, found = present(grad)

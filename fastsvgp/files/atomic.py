@@ -47,9 +47,16 @@ def write_atomically(path, write, keep=None):
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
+        kept = None
         if keep is not None and os.path.isfile(path):
-            os.replace(path, keep(path))
-        os.replace(temporary, path)
+            kept = keep(path)
+            os.replace(path, kept)
+        try:
+            os.replace(temporary, path)
+        except OSError:  # Windows, if another program has the file open
+            if kept is not None:
+                os.replace(kept, path)
+            raise
     except BaseException:
         with suppress(FileNotFoundError):  # an interrupt can come after the rename
             os.unlink(temporary)
@@ -122,9 +129,12 @@ def take_lock(path):
 
 def release_lock(path, handle):
     """Remove the file of a lock and release the lock."""
+    if fcntl is None:  # Windows removes no open file, and no process waits for a lock
+        os.close(handle)
     with suppress(OSError):
         os.unlink(path)
-    os.close(handle)
+    if fcntl is not None:
+        os.close(handle)
 
 
 def _lock(handle, wait=False):

@@ -7,8 +7,9 @@ Matrices may have any strides. Results are C-contiguous and have the dtype of th
 
 The reverse rule of ``op`` is ``op_vjp(output_bar, ...)``. These operations have one: ``cholesky``
 and ``cholesky_inverse``; ``solve_triangular``, ``multiply_triangular``, ``solve_tril`` and
-``inverse_triangular``; ``newton_schulz_step``; ``stationary``, ``inner`` and ``squared_distances``;
-``gather_patches``, ``patch_sums`` and ``patch_pair_sums``; ``fourier_multiply_rows``;
+``inverse_triangular``; ``newton_schulz_step``; ``near_rows``; ``stationary``, ``inner`` and
+``squared_distances``; ``gather_patches``, ``patch_sums`` and ``patch_pair_sums``;
+``fourier_multiply_rows``;
 ``gauss_hermite`` with its nodes; ``to_positive``. ``whitening_vjp`` is the rule of factor and solve
 together; ``whitened_cotangents`` and ``whitened_bars`` are that of ``whitened_marginals`` and
 ``whitened_kl``. ``fourier_sweep``, ``whitened_step``, ``expectation``, ``tabulated_average``,
@@ -128,6 +129,7 @@ from .triangular import (
     tril_multiply as tril_multiply,
     tril_product as tril_product,
 )
+from .vecchia import near_rows as near_rows, near_rows_vjp as near_rows_vjp
 from .vectors import (
     adam as adam,
     fold_bits as fold_bits,

@@ -9,12 +9,16 @@ functions takes them to be independent, so each has latents of its own (``model.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from .. import check, models
-from ..bounds import objectives, predict, predict_vjp  # noqa: F401, what they register is shared
-from ..bounds.protocol import KINDS, ModelKind
+from ..bounds import objectives, predict, predict_vjp, predictor  # noqa: F401, what they register is shared
+from ..bounds.protocol import KINDS, Functions, ModelKind
 from ..bounds.svgp import SVGP
+from ..uncertain import input_covariance  # noqa: F401, as above
 from .latent_pass import LatentPass
-from .model import MultiGP, check_multi_gp, layers_of, naming_latent
+from .mixing import Mixing
+from .model import MultiGP, axes_of, check_multi_gp, counts_of, layers_of, naming_latent
 from .turns import turns
 
 
@@ -49,6 +53,14 @@ class OfMultiGP(ModelKind):
             return MultiGP(None, likelihood_bar)
         return MultiGP(bars.latents, likelihood_bar, bars.mixing, bars.mean, bars.inducing)
 
+    def functions(self, model):
+        counts = counts_of(model)
+        mixing = None
+        if model.mixing is not None:
+            mixing = Mixing(model.mixing).mix_values(np.eye(sum(counts)))
+        axes = axes_of(model, sum(counts) if mixing is None else len(mixing))
+        return Functions(layers_of(model), mixing, model.mean, axes)
+
     def check_natural(self, function, model):
         model.check_parts()
         for number, layer in enumerate(model.latents):
@@ -82,6 +94,8 @@ models.share(
     "predict_cdf",
     "predict_quantiles",
     "predict_f_and_vjp",
+    "predictor",
     "sample_f",
+    "input_covariance",
 )
 models.share(MultiGP, SVGP, "predict_f", options=FunctionOptions)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import check, models
-from ..bounds import objectives, predict  # noqa: F401, what they register is shared
+from ..bounds import objectives, predict, predictor  # noqa: F401, what they register is shared
 from ..bounds.protocol import KINDS, ModelKind, Turn
 from ..bounds.svgp import SVGP
 from ..records import replace
@@ -119,7 +119,7 @@ class OfDeepGP(ModelKind):
 KINDS[DeepGP] = OfDeepGP()
 models.share(DeepGP, SVGP, "elbo", "elbo_and_grad", "data_term_and_grad", options=DrawOptions)
 models.share(DeepGP, SVGP, "kl_term_and_grad", options=models.NoOptions)
-models.share(DeepGP, SVGP, "sample_f")
+models.share(DeepGP, SVGP, "predictor", "sample_f")
 models.share(
     DeepGP,
     SVGP,
@@ -129,4 +129,7 @@ models.share(
     "predict_cdf",
     "predict_quantiles",
     options=PointOptions,
+)
+models.register(
+    DeepGP, instead="fs.fit trains it, on old and new rows together, and fs.predict_y predicts"
 )

@@ -117,7 +117,7 @@ def _log_minority(mean, var):
     top = np.where(m < -v, m + 0.5 * v, peak)
     half, root = 0.5 * np.exp(peak - top), np.sqrt(2 * v)
     total = 0.0
-    for k, a in enumerate(_reciprocal()):
+    for k, a in enumerate(reciprocal()):
         j = k + 1
         z = (m + j * v) / root
         left = half * scipy.special.erfcx(np.absolute(z))
@@ -129,7 +129,7 @@ def _log_minority(mean, var):
 
 
 @functools.cache
-def _reciprocal(degree=17):
+def reciprocal(degree=17):
     """Coefficients a_k of the polynomial with the least relative error to 1 / (1 + x) on [0, 1].
 
     (1 + x) times the polynomial is 1 - T(1 - 2 x) / T(3), with T the Chebyshev polynomial of one

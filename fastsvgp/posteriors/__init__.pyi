@@ -16,5 +16,6 @@ from ..posteriors.orthogonal import (
     Orthogonal as Orthogonal,
     WhitenedOrthogonal as WhitenedOrthogonal,
 )
+from ..posteriors.predictive import PredictiveWeights as PredictiveWeights
 from ..posteriors.relaxed import Relaxed as Relaxed
 from ..records.inducing_sets import InducingPair as InducingPair

@@ -188,8 +188,18 @@ def _gain(model, X, data):
     return own * own / np.maximum(precision, np.finfo(precision.dtype).tiny)
 
 
+def predictor(model, X=None, Y=None, *, jitter=None, dtype=None):
+    """Return the model as it is: its predictions factorise nothing."""
+    if any(value is not None for value in (X, Y, jitter, dtype)):
+        raise TypeError(
+            "predictor: a QSGP is returned as it is: leave `X`, `Y`, `jitter` and `dtype` out"
+        )
+    return model
+
+
 models.register(
     QSGP,
+    predictor=predictor,
     predict_f=predict_f,
     predict_y=predict_y,
     predict_log_density=predict_log_density,

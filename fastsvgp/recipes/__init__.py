@@ -14,6 +14,7 @@ regardless of weights.
 """
 
 from ..public_names import offer
+from .detail import NEAR_STEPS as NEAR_STEPS, near_rows as near_rows
 from .guesses import first_mean as first_mean
 from .model_search.search_models import SearchResult as SearchResult, search as search
 from .names import (

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from ..bounds.mixture import Mixture
 from ..bounds.predict import predict_f
-from ..covariances import Covariance, Linear
+from ..covariances import Covariance, Linear, OnFeatures
 from ..covariances.base import ALL, need_of, needs_fields
 from ..covariances.features import Mapped, Stacked
 from ..records import record, replace, static
@@ -90,15 +91,17 @@ class BeyondRange(Covariance):
 
     # --- the nearest point, and the change ---
 
+    def slopes(self):
+        """Return the slopes (D,) of s below the box and above it."""
+        low, middle, high = map(np.asarray, (self.low, self.middle, self.high))
+        least = np.where(high > low, NARROW * (high - low), 1.0)
+        return tuple(3**0.5 / np.maximum(side, least) for side in (middle - low, high - middle))
+
     def outside(self, X):
         """Return ``(b, s, slopes)``: the points at which f0 is evaluated, s, and its slopes."""
-        low, middle, high = map(np.asarray, (self.low, self.middle, self.high))
-        b = np.clip(X, *(np.asarray(end, X.dtype, like=X) for end in (low, high)))
-        least = np.where(high > low, NARROW * (high - low), 1.0)
-        below, above = (
-            np.asarray(3**0.5 / np.maximum(side, least), X.dtype, like=X)
-            for side in (middle - low, high - middle)
-        )
+        ends = self.low, self.high, *self.slopes()
+        low, high, below, above = (np.asarray(one, X.dtype, like=X) for one in ends)
+        b = np.clip(X, low, high)
         slopes = np.where(X < b, below, above)
         s = np.clip((X - b) * slopes, -FURTHEST, FURTHEST)
         return b if self.held else X, s, slopes
@@ -211,7 +214,14 @@ class _Held(Stacked):
 
 
 def unsure_outside(model, scale, rows, held):
-    """Return the model, less certain outside the range of its training rows (unscaled)."""
+    """Return the model, less certain outside the range of its training rows (unscaled).
+
+    ``held``: whether it is held at the border; one on the features of a network always is.
+    """
+    if isinstance(model, Mixture):
+        each = [unsure_outside(one, scale, rows, held) for one in model.models]
+        return replace(model, models=tuple(each))
+    held = held or isinstance(model.covariance, OnFeatures)
     some = rows.draw(ROWS, np.random.default_rng(5))
     low, high = ends_of(rows.X)
     box = scale.X(np.stack([low, np.median(some.X, axis=0), high])).tolist()
@@ -248,8 +258,13 @@ def rows_outside(model, X, names):
     far = squares > NAMED * (1 + squares)
     if not far.any():
         return None
-    counts = (s[far] != 0).sum(axis=0)
+    return describe_outside(s != 0, far, names)
+
+
+def describe_outside(outside, far, names):
+    """Describe rows ``far`` (N,) outside the training range, in columns ``outside`` (N, D)."""
+    counts = outside[far].sum(axis=0)
     order = [d for d in np.argsort(-counts, kind="stable") if counts[d]]
     shown = ", ".join(f"{names[d]!s:.16}" for d in order[:SHOWN])
     more = f" and {len(order) - SHOWN} more" if len(order) > SHOWN else ""
-    return f"{far.sum()} of {len(X)} rows are far outside the training range of {shown}{more}"
+    return f"{far.sum()} of {len(far)} rows are far outside the training range of {shown}{more}"

@@ -6,6 +6,7 @@ Estimators and the command line share it. A file is untrusted: all of it is chec
 import numpy as np
 
 from .. import check
+from ..bounds.mixture import Mixture
 from ..latents import model as latents
 from ..layers.layer import DeepGP, check_deep
 from ..qsgp import model as qsgp
@@ -65,6 +66,9 @@ def scale_from_json(values):
             raise ValueError(f"`{name}` of the scaling must hold finite numbers")
         if name.endswith("scale") and not (np.asarray(numbers) > 0).all():
             raise ValueError(f"`{name}` of the scaling must hold numbers above 0")
+    ends = given.get("x_ends")
+    if ends is not None and not (isinstance(ends, np.ndarray) and np.isfinite(ends).all()):
+        raise ValueError("`x_ends` of the scaling must hold finite numbers")
     if "squared" in given:
         given["squared"] = tuple(given["squared"])
     return KINDS[values["kind"]](**given)
@@ -83,6 +87,11 @@ def sizes_of(model, count):
 
     A ``QSGP`` takes any number of inputs that fits its lengthscales: ``count``, if it fits.
     """
+    if isinstance(model, Mixture):
+        found = [sizes_of(one, count) for one in model.models]
+        if found != found[:1] * len(found):
+            raise ValueError("the models of the mixture have different inputs or targets")
+        return found[0]
     if isinstance(model, qsgp.QSGP):
         qsgp.check_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
         return count, ()
@@ -104,6 +113,8 @@ def check_scale(scale, model, columns, outputs):
     """Check that a scale is one of the inputs and targets of a model, whose sizes are given."""
     if not scale.x_mean.shape == scale.x_scale.shape == (columns,):
         raise ValueError(f"the scaling is not one of {columns} inputs")
+    if scale.x_ends is not None and scale.x_ends.shape != (2, columns):
+        raise ValueError(f"the scaling has the ends of another number than {columns} inputs")
     if scale.x_map is not None and len(scale.x_map) != columns:
         raise ValueError(f"the scaling has maps for another number than {columns} inputs")
     if not all(np.shape(value) in ((), outputs) for value in (scale.y_mean, scale.y_scale)):

@@ -18,6 +18,8 @@ from ..train import fit
 from . import target_values
 
 NOISE = 0.1
+# an exact process of targets without noise can end at lengthscales of 0 and of infinity
+LARGEST, LEAST = 1e6, 1e-12  # relevance, and relative to the largest
 FEW = 0.5  # part of the inputs; if more of them matter, equal lengthscales are the better start
 
 
@@ -44,7 +46,7 @@ def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
         input is r_d = m_d / l_d. The squared scaled distance of a typical pair is one; each input
         gets the part r_d / sum(r) of it, so its lengthscale is m_d sqrt(sum(r) / r_d). If the
         effective number of relevant inputs, sum(r)^2 / sum(r^2), exceeds the part ``FEW`` of the
-        inputs that vary, the result is ``start``.
+        inputs that vary, or one relevance ``LARGEST``, the result is ``start``.
 
     Raises
     ------
@@ -74,6 +76,9 @@ def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
         raise KeyboardInterrupt
     typical = exact.covariance.lengthscales / np.sqrt(X.shape[1])
     relevance = np.where(varies, typical / found.covariance.lengthscales, 0.0)
+    if relevance.max() > LARGEST:
+        return start
+    relevance = np.where(varies, np.maximum(relevance, LEAST * relevance.max()), 0.0)
     if relevance.sum() ** 2 > FEW * varies.sum() * np.sum(relevance**2):
         return start
     lengthscales = typical * np.sqrt(relevance.sum() / np.where(varies, relevance, 1.0))

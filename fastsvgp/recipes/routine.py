@@ -230,6 +230,8 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
 
     if not free_paths(model, settings.get("fixed", ())):  # every parameter is fixed
         return model, FitInfo(np.empty(0), math.nan, np.empty((0, 2)), 0, 0.0, "converged", 0), None
+    if "within" in settings:  # ``fit`` replaces inducing inputs: a level bound is no end
+        return *fit(model, X, Y, callback=show, **settings), None
     if isinstance(model, CLOSED) or settings.get("collapsed"):
         size = len(X) if weights is None else float(weights.sum())
 

@@ -24,6 +24,8 @@ class Scale:
     y_mean, y_scale : float, or (P,) arrays for P targets
     x_map : tuple of None or Monotone, optional
         One per column; a column with a map is not scaled.
+    x_ends : (2, D) array, optional
+        The smallest and the largest value of each column of the training rows.
     """
 
     x_mean: np.ndarray
@@ -31,6 +33,7 @@ class Scale:
     y_mean: Any = 0.0
     y_scale: Any = 1.0
     x_map: Any = None
+    x_ends: Any = None
 
     @classmethod
     def fit(cls, X, y, scale_target, shared=False, weights=None):
@@ -42,14 +45,16 @@ class Scale:
         if shared:
             x_mean, x_scale = np.full_like(x_mean, X.mean()), np.full_like(x_scale, X.std())
         x_scale = constant_scale(x_scale, _largest(X))
+        x_ends = np.stack([X.min(axis=0), X.max(axis=0)]) if X.size else None
         if not scale_target:
-            return cls(x_mean, x_scale)
+            return cls(x_mean, x_scale, x_ends=x_ends)
         y_mean, y_scale = _moments(y, weights)
         y_scale = np.where(constant(y_scale, y), 1.0, y_scale)
         return cls(
             x_mean,
             x_scale,
             *((y_mean, y_scale) if np.ndim(y) == 2 else (float(y_mean), float(y_scale))),
+            x_ends=x_ends,
         )
 
     def add_column_maps(self, X, weights=None):
@@ -147,14 +152,14 @@ class Monotone:
 
     def __call__(self, x):
         """Return the values at x (N,)."""
-        values = _extrapolate(x, self.knots, self.values, self._slopes())
+        values = _extrapolate(x, self.knots, self.values, self.slopes())
         return np.clip(values, self.values[0] - BEYOND, self.values[-1] + BEYOND)
 
     def back(self, values):
         """Return x (N,) of values."""
-        return _extrapolate(values, self.values, self.knots, [1 / one for one in self._slopes()])
+        return _extrapolate(values, self.values, self.knots, [1 / one for one in self.slopes()])
 
-    def _slopes(self):
+    def slopes(self):
         """Return the slopes below and above."""
         knots, values = self.knots, self.values
         first = min(np.searchsorted(values, values[0] + 1), len(values) - 1)

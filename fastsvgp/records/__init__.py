@@ -9,6 +9,7 @@ from .decorator import (
     REGISTRY as REGISTRY,
     Blocks as Blocks,
     Marginals as Marginals,
+    data as data,
     is_ours as is_ours,
     is_parts as is_parts,
     is_record as is_record,

@@ -212,7 +212,7 @@ def as_npz(tree, extra):
     header = json.dumps({"format": FORMAT, "tree": header_of(tree), "extra": extra}, default=_plain)
     found = [
         (p, kind, v.get() if hasattr(v, "get") else np.asarray(v))
-        for p, kind, v in leaves(tree)
+        for p, kind, v in (*leaves(tree), *_data(tree))
         if v is not None
     ]
     for path, kind, array in found:
@@ -229,6 +229,21 @@ def as_npz(tree, extra):
             )
     arrays = {path: array for path, _, array in found}
     return lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays)
+
+
+def _data(tree, prefix="", inside=False):
+    """Yield ``(dotted path, "data", array)`` of each field of data, also in records below."""
+    for name, kind in tree._record_fields:
+        value, path, held = getattr(tree, name), prefix + name, inside or kind == "data"
+        for at, part in (
+            [(f"{path}.{i}", part) for i, part in enumerate(value)]
+            if is_parts(value)
+            else [(path, value)]
+        ):
+            if is_record(part):
+                yield from _data(part, f"{at}.", held)
+            elif held and kind != "static":
+                yield at, "data", part
 
 
 def _no_numbers(kind, array):
@@ -350,7 +365,7 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
                     raise DataFileError(
                         f"{path} is not a fastsvgp model: its header describes no record"
                     )
-                for name, kind, value in leaves(tree):
+                for name, kind, value in (*leaves(tree), *_data(tree)):
                     if value is not None and (wrong := _no_numbers(kind, np.asarray(value))):
                         raise DataFileError(
                             f"{path}: the field `{name}` {wrong}; a field must hold real numbers"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import no_option, suggest_fields
-from .decorator import _TYPES, KEPT, is_parts, is_record, replace_fields
+from .decorator import _TYPES, KEPT, NO_LEAVES, is_parts, is_record, replace_fields
 from .typed import Record, RecordT
 
 KNOWN = 1024  # structures in a cache
@@ -378,6 +378,6 @@ def restricted(tree, names):
 def _outside(paths, kind, names):
     """Return the fields outside ``names``, and the paths of leaves outside them in other fields."""
     roots = {name.partition(".")[0] for name in names}
-    fields = [name for name, of in kind._record_fields if of != "static" and name not in roots]
+    fields = [name for name, of in kind._record_fields if of not in NO_LEAVES and name not in roots]
     below = [path for path in paths if path.partition(".")[0] in roots]
     return fields, [path for path in below if not matches(path, names)]

@@ -94,8 +94,14 @@ class RandomCounts(TypedDict, total=False):
 
 # Options of functions that serve several types of model: the union over all types. Each call checks
 # which of them its type takes.
-class OfDraws(Random, total=False):
-    """``Random``, and the samples of the hidden layers of a deep GP."""
+class OfRows(Random, total=False):
+    """``Random``, and the numbers of the rows of a VIF."""
+
+    rows: ArrayLike | None
+
+
+class OfDraws(OfRows, total=False):
+    """``OfRows``, and the samples of the hidden layers of a deep GP."""
 
     draws: Sequence[ArrayLike] | None
     num_samples: int
@@ -118,9 +124,7 @@ class OfGroupedBound(OfBound, total=False):
 
 
 class OfSteps(OfDraws, total=False):
-    """Options of a natural-gradient step; ``rows`` is for models with one site per data row."""
-
-    rows: ArrayLike | None
+    """Options of a natural-gradient step; ``rows`` also of models with one site per data row."""
 
 
 class OfQuantiles(TypedDict, total=False):

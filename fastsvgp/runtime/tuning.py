@@ -140,7 +140,7 @@ class Tuning:
     relevance_iterations: int = 25
     retry_rows: int = EXACT_ROWS
     race_seconds: float = 4.0
-    estimator_seconds: float = 2.0
+    estimator_seconds: float = 8.0
     exact_rows: int = EXACT_ROWS
     useless_density: float = -1.36
     unusual_factor: float = 5.0

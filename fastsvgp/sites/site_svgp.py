@@ -37,6 +37,7 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.convert import check_kind, from_state
+from ..bounds.predictor import predictor
 from ..bounds.relay import Batch, sweep
 from ..bounds.svgp import SVGP
 from ..covariances import Covariance
@@ -355,8 +356,21 @@ def check_site_model(model, X, Y, jitter) -> Any:
     return model, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
 
 
+def predictor_of_sites(model, X=None, Y=None, *, jitter=None, dtype=None):
+    """Make a predictor of the q(u) of the sites at the inputs X of the data."""
+    if X is None:
+        raise TypeError(
+            f"predictor: a {type(model).__name__} has no q(u) without its inputs; pass its `X`"
+            " (`Y` is not needed: the sites stand for it)"
+        )
+    if Y is not None:
+        check_site_model(model, X, check.as_array("Y", Y), jitter)
+    return predictor(tie_sites(model, X, jitter=jitter), jitter=jitter, dtype=dtype)
+
+
 models.register(
     SiteSVGP,
+    predictor=predictor_of_sites,
     instead=(
         "em trains it, sites.bound is its bound, and sites.tie_sites(model, X) makes an SVGP of it"
         " to predict with"

@@ -63,7 +63,7 @@ from ..posteriors.pseudo_targets import add_symmetric_outer
 from ..records import Marginals, plus, record, replace, restricted, tree_map
 from .dual import Sites
 from .site_pass import INVALID, finite_sums
-from .site_svgp import check_site_model, terms
+from .site_svgp import check_site_model, predictor_of_sites, terms
 
 ROUNDING = 1e-3  # nats
 
@@ -373,6 +373,7 @@ models.register(
         " to predict with"
     ),
     tie_sites=tie_sites,
+    predictor=predictor_of_sites,
     **{
         "sites.bound": bound,
         "sites.bound_and_grad": bound_and_grad,

@@ -16,20 +16,26 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .. import check, recipes
+from ..bounds.mixture import Mixture
 from ..bounds.predict import sample_f
+from ..bounds.predictor import predictor
 from ..bounds.svgp import SVGP
+from ..exporting.write import write_source
 from ..inducing import unique_rows
 from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
 from ..names import did_you_mean
+from ..near.model import VIF
 from ..posteriors.locate import posteriors_of
 from ..recipes.beyond_range import inside
+from ..recipes.new_data import take_in
 from ..records import is_record, leaves
 from ..records.inducing_sets import stack_sets
 from ..runtime.progress_bar import Progress
 from .columns import explain_error, refuse_dates, refuse_other_shapes
+from .effects import plot_effects
 from .kernels import fixed_fields, from_kernel
-from .model_search import warn_outside
+from .model_search import names_of, warn_outside
 from .sampling import draw
 from .training import scatter, train, warn_if_poor
 
@@ -195,6 +201,8 @@ class SVGPEstimator(BaseEstimator):
                 best = trained
             if trained.interrupted:
                 break
+        if not best.interrupted:
+            best = self._add_detail(best, Xs, ys, weights, seeds[1])
         self.model_, self.jitter_, self.scale_ = best.model, best.jitter, start.scale
         self.lower_bound_, self.lower_bounds_, self.n_iter_ = (
             best.bound,
@@ -208,6 +216,10 @@ class SVGPEstimator(BaseEstimator):
             raise KeyboardInterrupt
         warn_if_poor(best, Xs, ys, weights)
         return self
+
+    def _add_detail(self, trained, X, y, weights, seed):
+        """Train a further part of the model, if a setting asks for it."""
+        return trained
 
     def _check_settings(self):
         """Check settings that no recipe checks, or that ``fastsvgp.fit`` has by other names."""
@@ -314,12 +326,24 @@ class SVGPEstimator(BaseEstimator):
     def _warm_start(self, X, y, weights, seed):
         """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
-        if isinstance(model, SVGP):  # new rows can lie outside the range of a search
+        if isinstance(model, Mixture):
+            model = model.models[0]  # the largest share
+        if isinstance(model, SVGP | VIF):  # new rows can lie outside the range of a search
             model = replace(model, covariance=inside(model.covariance))
+        if isinstance(model, VIF):
+            model = replace(model, near=None)  # ``fit`` finds those of the new rows
         kind, latents = kind_of_posterior(model), getattr(model, "latents", None)
         inducing = 0 if model.inducing is None else len(stack_sets(model.inducing))
+        likelihood = model.likelihood
         count = None if latents is None else len(latents)
-        solver = recipes.solver_of(self, model.likelihood, kind, len(X), inducing, count)
+        solver = "natural"
+        if not isinstance(model, VIF):
+            solver = recipes.solver_of(self, model.likelihood, kind, len(X), inducing, count)
+        elif self.solver not in ("auto", solver):
+            raise ValueError(
+                f"`solver` {self.solver!r}: a VIF continues (warm_start=True) by natural steps;"
+                " leave it out"
+            )
         at_rows = solver == "lbfgs" and unique_rows.are_the_rows(
             model.inducing, self._standardise(X)
         )
@@ -329,7 +353,7 @@ class SVGPEstimator(BaseEstimator):
             )
         method = recipes.Method(
             solver=solver,
-            likelihood=self.model_.likelihood,
+            likelihood=likelihood,
             kind=kind,
             jitter=self.jitter,
             seed=seed,
@@ -343,6 +367,16 @@ class SVGPEstimator(BaseEstimator):
             y,
         )
 
+    # --- new rows ---
+
+    def _take_in(self, X, y, weights):
+        """Condition the model on validated new rows; the scaling stays."""
+        X, y, weights = self._merge_rows(X.astype(self._dtype, copy=False), y, weights)
+        Xs, ys = self._units(self.scale_, X, y)
+        given = {"weights": weights, "jitter": self.jitter_}
+        self.model_ = take_in(self.model_, Xs, ys, self.scale_, names_of(self, Xs), **given)
+        return self
+
     # --- predictions ------------------------------------------------------------------------------
 
     def _ready(self, X):
@@ -351,6 +385,35 @@ class SVGPEstimator(BaseEstimator):
         Xs = self._standardise(self._validate_rows(X))
         warn_outside(self, Xs)
         return Xs
+
+    def export(self, path):
+        """Write the fitted model as source that needs no fastsvgp: ``gp.c`` or ``gp.py``.
+
+        It has inputs and predictions in the units of the data; see ``fastsvgp.export``.
+        """
+        check_is_fitted(self)
+        made = predictor(self.model_, jitter=self.jitter_)
+        write_source(made, path, self.scale_, getattr(self, "feature_names_in_", ()))
+
+    def plot_effects(self, X, columns=None, *, axes=None):
+        """Plot mean effects with 95 % bands, in the units of the data: see ``fastsvgp.effects``.
+
+        Of a classifier they are effects on probabilities. Needs Matplotlib.
+
+        Parameters
+        ----------
+        X : (N, D) array
+            Rows, usually those of training.
+        columns : sequence of numbers or names, optional
+            Default: all of up to six columns, else the six with the largest Sobol' indices.
+        axes : sequence of matplotlib Axes, optional
+            One per column; new ones by default.
+
+        Returns
+        -------
+        array of matplotlib Axes
+        """
+        return plot_effects(self, X, columns, axes)
 
     def _draw(self, X, n_samples, random_state):
         """Sample new targets jointly at X, in the units of the model."""
@@ -362,6 +425,7 @@ class SVGPEstimator(BaseEstimator):
 
 def kind_of_posterior(model):
     """Return the class of the posteriors of a fitted model, which all are of one class."""
+    model = model.models[0] if isinstance(model, Mixture) else model
     return type(next(iter(posteriors_of(model).values())))
 
 

@@ -131,6 +131,30 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
             return run_search(self, X, y, weights, seed_of(self.random_state), "classes")
         return self._fit(X, y, weights, labels=y)
 
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Take new rows into a fitted model, without the old ones; a first call is ``fit``.
+
+        Rows enter by ``fastsvgp.condition``, so the result depends somewhat on their batches.
+        Scaling, covariance and inducing inputs stay those of the first rows, which must hold all
+        classes and be typical: rows far outside their range give a warning. ``classes`` is checked
+        only. ``lower_bound_``, ``lower_bounds_``, ``n_iter_``, ``plan_`` and ``story_`` stay those
+        of ``fit``.
+        """
+        fitted = hasattr(self, "model_")
+        if classes is not None:
+            there = self.classes_ if fitted else np.unique(y)
+            lacking = np.setdiff1d(classes, there)
+            if len(lacking):
+                raise ValueError(
+                    f"`classes` has {lacking[0]!s:.40}, which the first rows lack; begin with rows"
+                    " of every class"
+                )
+        if not fitted:
+            return self.fit(X, y, sample_weight)
+        X, y = self._validate_rows(X, y)
+        check_classification_targets(y)
+        return self._take_in(X, column_or_1d(y, warn=True), sample_weight)
+
     def predict_proba(self, X):
         """Return class probabilities (N, C), in the order of ``classes_``."""
         Xs = self._ready(X)

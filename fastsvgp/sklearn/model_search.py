@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import check, recipes
+from ..bounds.mixture import Mixture
 from ..bounds.objectives import elbo
 from ..check import DEFAULT_JITTER
 from ..errors import warn
@@ -80,7 +81,11 @@ def run_search(estimator, X, y, weights, seed, likelihood="gaussian"):
     estimator.inducing_ = inducing_of(model, found.scale)
     Xs, ys = found.scale.X(X.astype(np.float64)), found.scale.y(y)
     ys = ys.astype(np.float64) if ys.dtype.kind == "f" else ys
-    estimator.lower_bound_ = elbo(model, Xs, ys, weights=weights)
+    parts, shares = (model,), (1.0,)
+    if isinstance(model, Mixture):  # its log evidence is above the mean of those of its models
+        parts, shares = model.models, model.shares
+    bounds = [elbo(one, Xs, ys, weights=weights) for one in parts]
+    estimator.lower_bound_ = float(np.dot(shares, bounds))
     estimator.lower_bounds_ = np.array([estimator.lower_bound_])
     estimator.n_iter_ = max([1, *(look["steps"] for look in found.looks)])
     if found.interrupted:
@@ -93,11 +98,15 @@ def run_search(estimator, X, y, weights, seed, likelihood="gaussian"):
     return estimator
 
 
+def names_of(estimator, Xs):
+    """Return the names of the columns, or their numbers."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return [f"column {d}" for d in range(Xs.shape[1])] if names is None else names
+
+
 def warn_outside(estimator, Xs):
     """Warn of standardised rows Xs that are far outside the training range of a search."""
-    names = getattr(estimator, "feature_names_in_", None)
-    names = [f"column {d}" for d in range(Xs.shape[1])] if names is None else names
-    found = rows_outside(estimator.model_, Xs, names)
+    found = rows_outside(estimator.model_, Xs, names_of(estimator, Xs))
     if found is not None:
         warn(f"{found}: the model is unsure there (see `extrapolate`)")
 

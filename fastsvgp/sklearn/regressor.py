@@ -11,22 +11,16 @@ from ..bounds.predict import (
     predict_quantiles,
     predict_y,
 )
-from ..likelihoods import (
-    Censored,
-    Gaussian,
-    HeteroskedasticGaussian,
-    KnownNoise,
-    Laplace,
-    StudentT,
-)
+from ..likelihoods import Censored, Gaussian
 from ..names import COUNTS, POSITIVE, PROPORTIONS
+from ..near.model import VIF
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
 from .columns import check_numbers, refuse_other_columns
+from .effects import ADDED
 from .model_search import changed_settings, check_budget, run_search, seed_of
+from .training import add_near_rows, check_neighbours
 
-# likelihoods with additive noise
-ADDED = Censored, Gaussian, HeteroskedasticGaussian, KnownNoise, Laplace, StudentT
 ABOVE_ZERO = COUNTS | POSITIVE | PROPORTIONS
 
 
@@ -42,7 +36,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     ----------
     time_budget : float, optional
         Seconds for the search. By default the search does the same work on every machine: that of
-        min(60, 2 + N / 500) seconds at 4e10 operations per second.
+        min(60, 8 + N / 500) seconds at 4e10 operations per second.
     extrapolate : bool
         Keep ranks and networks out of the search, so that a process on the inputs themselves
         extrapolates. By default the variance of a searched model grows outside the training range,
@@ -70,6 +64,10 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         Several targets share one covariance by default. A number of latent functions, each with a
         covariance of its own, makes the targets learnt linear combinations of them; "separate"
         gives every target its own covariance.
+    neighbours : None or int
+        Number of near rows of each row, 20 for example: after the training ``recipes.near_rows``
+        trains a ``VIF``, in which inducing inputs have the trend and near rows the detail. It holds
+        the training rows. Not with ``n_latents``.
     n_inducing : int, or pair of int
         Number of inducing inputs, at most the number of distinct rows of X. A pair is for
         posteriors with two sets; one number then applies to both. Time and memory grow with its
@@ -129,7 +127,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     Attributes
     ----------
-    model_ : SVGP, or MultiGP
+    model_ : SVGP, MultiGP, VIF or Mixture
         Model of standardised data; ``scale_.X``, ``scale_.y`` and ``scale_.back`` convert.
     jitter_ : float
         Jitter of predictions.
@@ -179,6 +177,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         likelihood="gaussian",
         target=None,
         n_latents=None,
+        neighbours=None,
         n_inducing=INDUCING,
         inducing="kmeans",
         posterior="whitened",
@@ -238,6 +237,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         recipes.check_latents("n_latents", self.n_latents)
         budget = check_budget(self)
         rows = self._merge_rows(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
+        check_neighbours(self, len(rows[0]))
         if rows[1].ndim == 1 and not changed_settings(self):
             return run_search(self, *rows, seed_of(self.random_state))
         if budget is not None:
@@ -245,6 +245,23 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 f"`time_budget` is for one target, but `y` has {rows[1].shape[1]}; leave it out"
             )
         return self._fit(*rows)
+
+    def _add_detail(self, trained, X, y, weights, seed):
+        if self.neighbours is None or isinstance(trained.model, VIF):
+            return trained
+        return add_near_rows(trained, X, y, weights, self.neighbours, seed, self.verbose)
+
+    def partial_fit(self, X, y, sample_weight=None):
+        """Take new rows into a fitted model, without the old ones; a first call is ``fit``.
+
+        Rows enter by ``fastsvgp.condition``: with Gaussian noise exactly, whatever the batches.
+        Scaling, covariance, noise and inducing inputs stay those of the first rows, which must
+        therefore be typical: rows far outside their range give a warning. ``lower_bound_``,
+        ``lower_bounds_``, ``n_iter_``, ``plan_`` and ``story_`` stay those of ``fit``.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y, sample_weight)
+        return self._take_in(*self._rows_like_those_fitted(X, y, sample_weight), sample_weight)
 
     def _check_target(self, y, weights, warm):
         """Check ``target``, and that y has logarithms, in the rows of y as they were given."""
@@ -361,6 +378,18 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         y as in ``fit``; at the limit of a censored target it is the log probability.
         """
         check_is_fitted(self)
+        X, y = self._rows_like_those_fitted(X, y)
+        likelihood = self.model_.likelihood
+        Xs, ys = self._units(self.scale_, X, y)
+        density = predict_log_density(
+            self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
+        )
+        units = self.scale_.log_units(y)
+        # the probability of a limit has no units
+        return density - (units * (y[:, 1] == 0) if isinstance(likelihood, Censored) else units)
+
+    def _rows_like_those_fitted(self, X, y, weights=None):
+        """Validate rows with targets for a fitted model; y (N, 1) becomes (N,)."""
         X, y = self._validate_rows(X, y)
         y, likelihood = check_numbers(y), self.model_.likelihood
         columns = recipes.columns_of(likelihood)
@@ -371,15 +400,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 f"`y` has shape {y.shape}; the model was fitted to targets of shape {self._targets}"
             )
         if isinstance(self.scale_, recipes.LogScale):
-            recipes.check_log_target(likelihood, y)
-        y = y[:, 0] if self._y_shape == (1,) else y
-        Xs, ys = self._units(self.scale_, X, y)
-        density = predict_log_density(
-            self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
-        )
-        units = self.scale_.log_units(y)
-        # the probability of a limit has no units
-        return density - (units * (y[:, 1] == 0) if isinstance(likelihood, Censored) else units)
+            recipes.check_log_target(likelihood, y, weights)
+        return X, y[:, 0] if self._y_shape == (1,) else y
 
     def predict_quantiles(self, X, levels):
         """Predict quantiles of new y, noise included.

@@ -1,6 +1,7 @@
 """Training of an estimator: the common routine, with stopping rules and warnings."""
 
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..errors import warn
 from ..recipes import remedies, routine
 from ..records import leaves, matches, replace_at
 from ..records.inducing_sets import stack_sets
+from ..runtime.progress_bar import Progress
 
 LOOKED_AT = 1000  # training rows for the comparison with the trivial predictor
 WIDE = 10.0  # lengthscales of a restart: largest factor, and the inverse of the smallest
@@ -65,6 +67,36 @@ def train(start, X, y, weights, kind, stopping, show):
     batch = start.fit.get("batch_size")
     per_epoch = 1 if batch is None else max(1.0, len(X) / batch)
     return Trained(model, jitter, bound, _average(info.values, per_epoch), best, info, start.fit)
+
+
+def check_neighbours(estimator, count):
+    """Check ``neighbours`` against the other settings and the number of rows."""
+    neighbours = estimator.neighbours
+    if neighbours is None:
+        return
+    check.whole("neighbours", neighbours)
+    if estimator.n_latents is not None:
+        raise ValueError(
+            "`neighbours` is for targets of one function, and `n_latents` gives them several; leave"
+            " one of the two out"
+        )
+    if neighbours >= count:
+        raise ValueError(
+            f"`neighbours` must be below the number of rows, got {neighbours} and {count} rows;"
+            " give fewer"
+        )
+
+
+def add_near_rows(trained, X, y, weights, neighbours, seed, verbose):
+    """Train on with near rows; return another ``Trained``."""
+    with closing(Progress(recipes.NEAR_STEPS, quiet=not verbose)) as progress:
+        model, info = recipes.near_rows(
+            trained.model, X, y, neighbours=neighbours, weights=weights, jitter=trained.jitter,
+            callback=progress, rng=seed,
+        )  # fmt: skip
+    bound = elbo(model, X, y, jitter=trained.jitter, weights=weights)
+    info = info if info.interrupted else trained.info
+    return replace(trained, model=model, info=info, bound=bound)
 
 
 def says_nothing(model, jitter, X, y, weights):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Unpack
 
@@ -11,6 +11,8 @@ from ..check import weights as weighing
 from ..files import Path
 from ..optim.flat import as_names
 from ..optim.schedules import fraction
+from ..priors.densities import Prior
+from ..priors.on_models import place_priors
 from ..records.persistence import as_json
 from ..records.typed import Group, Moves, Names, RecordT, Seed
 from ..runtime import devices, dispatch
@@ -19,7 +21,7 @@ from .arguments import Data, KindArguments, Request, count, rows, rows_of_both
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .kinds import deep, qsgp, sgpr  # noqa: F401, for their registration
+from .kinds import deep, near, qsgp, sgpr  # noqa: F401, for their registration
 from .kinds.svgp import minibatch_training as minibatch_training
 from .loop import LoopOptions
 
@@ -36,6 +38,7 @@ def fit(
     batch_size: int | None = None,
     optimiser: Moves | None = None,
     fixed: Names | None = None,
+    priors: Mapping[str, Prior] | None = None,
     jitter: float | None = None,
     rng: Seed = None,
     callback: Callable[[int, float, StepInfo], object] | None = None,
@@ -104,6 +107,11 @@ def fit(
         for a QSGP the covariance and the inducing inputs of its basis, and the likelihood, because
         its bound with few dense columns is a poor guide to them. An ``InducingBasis`` must stay
         fixed: samples do not determine its log|S|.
+    priors : dict of str to Prior, optional
+        Priors of positive parameters by dotted path, as in ``fixed``: ``fs.priors.LogNormal(...)``,
+        ``Gamma``, ``HalfNormal``. Their log densities are added to the bound, once for all rows, in
+        ``info.values`` too. The mode depends on the parameterisation: these are densities of the
+        **logarithms** of the parameters. Not for a QSGP.
     jitter : float, optional
         As in ``elbo``, for a QSGP as in ``qsgp.bound``. A step whose factorisation fails is
         repeated with ten times the jitter, at most three times. The first repetition is logged as a
@@ -211,7 +219,7 @@ def fit(
     """
     given = dict(
         weights=weights, steps=steps, epochs=epochs, batch_size=batch_size, optimiser=optimiser,
-        fixed=fixed, jitter=jitter, rng=rng, callback=callback, patience=patience,
+        fixed=fixed, priors=priors, jitter=jitter, rng=rng, callback=callback, patience=patience,
         tolerance=tolerance, smoothing=smoothing, validate=validate, validate_every=validate_every,
         checkpoint=checkpoint, checkpoint_every=checkpoint_every, resume=resume, note=note,
         **options,
@@ -260,8 +268,8 @@ def _fit(model, X, Y, given, session=None, until=None):
     about |= _checkpoint_fields(call, session, model, X, Y, weights)
     request = Request(
         model, X, Y, weights, call.epochs, call.batch_size, call.optimiser,
-        None if call.fixed is None else as_names(call.fixed), call.jitter, call.rng,
-        options, random, plan, about, resume,
+        None if call.fixed is None else as_names(call.fixed), place_priors(model, call.priors),
+        call.jitter, call.rng, options, random, plan, about, resume,
     )  # fmt: skip
     return training(request).run()
 

@@ -31,6 +31,7 @@ class KindArguments(RandomCounts, total=False):
     num_samples: int | None
     graph: Literal["auto"] | bool
     collapsed: bool
+    within: float | None
     basis_size: int | None
     control: int | Record | None
     closed_form_every: int | None
@@ -81,6 +82,8 @@ class Request:
     model, X, Y, weights, epochs, batch_size, optimiser, jitter, rng
         As passed to ``fit``; ``weights`` are checked.
     fixed : tuple of str, or None
+    priors : dict of str to Prior, or None
+        By the path of a leaf. Steps add them by ``plus_log_prior``.
     options : record
         Options of the kind of model, of the class that ``models.with_options`` gave the function.
     random : dict of int
@@ -106,6 +109,7 @@ class Request:
     batch_size: int | None
     optimiser: Any
     fixed: tuple[str, ...] | None
+    priors: Any
     jitter: float | None
     rng: Seed
     options: Any

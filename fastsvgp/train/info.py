@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields
 
 from ..bounds.svgp import SVGP
+from ..collapsed.certificate import Certificate
 from ..optim.inverse.iteration import InverseFactorInfo
 from ..records.decorator import format_record
 from ..records.typed import Array, Record, Vector
@@ -77,6 +78,11 @@ class FitInfo:
         ends, by a pass over the data that costs less than an iteration. None for other models, if
         Ctrl-C interrupted that pass, or if a thousand times the jitter was not enough, which is
         logged.
+    detail : (float, float) or None
+        From ``recipes.near_rows``, at the SVGP: the mean variance that its inducing inputs leave,
+        over that of the noise, and the median distance to the nearest row, in lengthscales.
+    certificate : Certificate or None
+        For an ``SGPR`` trained with ``within``: how far the result is from the exact process.
 
     Examples
     --------
@@ -93,6 +99,8 @@ class FitInfo:
     reason: str
     retries: int
     svgp: SVGP | None = field(default=None, kw_only=True)
+    detail: tuple[float, float] | None = field(default=None, kw_only=True)
+    certificate: Certificate | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return format_record(self, (field.name for field in fields(self)))

@@ -260,7 +260,7 @@ def test_bad_input(rng):
         (
             lambda: fs.elbo(model, X, Y),
             TypeError,
-            "must be a fastsvgp.DeepGP(, MultiGP)? or SVGP, .* em trains it.*tie_sites",
+            "must be a fastsvgp.DeepGP, (MultiGP, )?SVGP or VIF, .* em trains it.*tie_sites",
         ),
         (
             lambda: fs.predict_f(model, X),
@@ -300,7 +300,7 @@ def test_bad_input(rng):
         (
             lambda: fs.natural_step(fs.sites.tie_sites(model, X), X, Y, rows=[1]),
             TypeError,
-            "natural_step has no option `rows` for SVGP",
+            "natural_step: `rows` is an option of VIF, not of SVGP",
         ),
         (
             lambda: fs.sites.bound(fs.sites.tie_sites(model, X), X, Y),

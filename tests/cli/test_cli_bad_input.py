@@ -54,6 +54,9 @@ OPTIONS = [
     ("--method solvegp --orthogonal 0", "--orthogonal", "whole number from 1", "'0'"),
     ("--batch-size 32 --method sgpr", "sgpr", "L-BFGS", "leave out --batch-size,"),
     ("--learning-rate 0.01 --method sgpr", "sgpr", "leave out --learning-rate, which"),
+    ("--within 0.1 --method svgp", "--within is for --method sgpr; with svgp leave it out"),
+    ("--within 0.1 --likelihood laplace", "--method sgpr needs the gaussian likelihood"),
+    ("--within 0", "--within", "above 0", "'0'"),
     ("--test-fraction 1", "--test-fraction", "below 1"),
     ("--steps 5 --epochs 2", "--epochs", "--steps"),
     ("--frobnicate", "--frobnicate"),
@@ -335,7 +338,7 @@ def test_a_disk_that_fills_up_on_the_way_holds_whole_files_only(here, capsys, mo
     assert "No space left on device; no half-written file is left" in capsys.readouterr().err
     left = sorted(os.listdir("fit"))
     # in the order of writing; the checkpoint is removed after the first
-    results = ["model.npz", "metrics.json", "training.png", "predictions.png"]
+    results = ["model.npz", "metrics.json", "effects.png", "residuals.png"]
     assert left == (["checkpoint.npz"] if after == 1 else sorted(results[: after - 1]))
     for name in left:
         if name.endswith("npz"):

@@ -41,6 +41,7 @@ def test_fit_of_one_input(wave, capsys):
         "metrics.json",
         "model.npz",
         "report.html",
+        "residuals.png",
         "training.png",
     ]
     assert png(folder / "fit.png") and png(folder / "training.png")
@@ -225,7 +226,7 @@ def test_the_time_of_the_first_step_is_printed_if_it_matters(seconds, first, sai
 def test_nothing_held_out(wave, capsys):
     out, _ = run(capsys, "fit", wave, *FEW, "--steps", "2", "--test-fraction", "0")
     assert (
-        "nothing was held out" in out
+        "Nothing was held out" in out
         and json.loads(pathlib.Path("wave-fit/metrics.json").read_text())["test"] is None
     )
 

@@ -49,7 +49,7 @@ def test_fit_predict_and_plots(capsys):
         8,
     )
     assert found["parameters"]["layers.0.covariance.variance"] > 0
-    files = ["fit.png", "metrics.json", "model.npz", "report.html", "training.png"]
+    files = ["fit.png", "metrics.json", "model.npz", "report.html", "residuals.png", "training.png"]
     assert sorted(p.name for p in pathlib.Path("step-fit").iterdir()) == files
     fitted = fs.load_fitted("step-fit")
     assert isinstance(fitted.model, fs.DeepGP)

@@ -9,11 +9,12 @@ import sys
 
 import numpy as np
 import pytest
-from support.cli_runs import results, run
+from support.cli_runs import results, run, write_csv
 from support.interruptions import after_step
 
 import fastsvgp as fs
 from fastsvgp.cli import main
+from fastsvgp.cli.report.metrics import answer as answer_of
 
 FEW = [
     "--steps",
@@ -91,7 +92,8 @@ def test_the_page_stands_alone_and_holds_what_the_fit_said(awkward, capsys):
         if address.startswith(prefix)
     ]
     assert pictures == [
-        pathlib.Path("out", name).read_bytes() for name in ("training.png", "predictions.png")
+        pathlib.Path("out", f"{name}.png").read_bytes()
+        for name in ("predictions", "effects", "residuals", "training")
     ]
     assert len(pictures) == len(addresses) and not any(
         name.startswith("on") for name, _ in page.attributes
@@ -116,32 +118,65 @@ def test_the_page_stands_alone_and_holds_what_the_fit_said(awkward, capsys):
     assert "trivial predictor (mean and sd)" in page.text
 
 
-def test_relevance_follows_lengthscales_except_constant_inputs(awkward, unplotted, capsys):
-    run(capsys, "fit", awkward, *FEW, "--out", "out", "--steps", "200")
-    page, fitted = page_of("out"), fs.load_fitted("out")
-    lengths = fitted.model.covariance.lengthscales
-    listed = [row for row in page.rows if row[0] in AWKWARD]
-    assert [row[0] for row in listed] == AWKWARD[:2] and lengths[0] < lengths[1]
-    assert [float(row[2]) for row in listed] == pytest.approx(lengths[:2], rel=1e-4)
-    assert [float(row[3]) for row in listed] == pytest.approx(
-        (lengths * fitted.scale.x_scale)[:2], rel=1e-4
+def test_the_page_opens_with_the_answer(awkward, unplotted, capsys):
+    out, _ = run(capsys, "fit", awkward, *FEW[:-1], "--out", "out", "--steps", "200")
+    page, test = page_of("out"), results("out")["test"]
+    share = 1 - (test["model"]["rmse"] / test["trivial"]["rmse"]) ** 2
+    percent = "more than 99.5" if share > 0.995 else f"{100 * share:.0f}"
+    answer = (
+        f"Explains {percent} % of the variance of 9 held-out rows; its 95 % intervals hold"
+        f" {100 * test['coverage']:.0f} %."
     )
+    assert share > 0.3 and answer in page.texts and f"\n  {answer}\n" in out
+    assert page.texts.index(answer) < page.texts.index("Scores on held-out rows")
+
+
+@pytest.mark.parametrize(
+    "model, trivial, said",
+    [
+        ({"rmse": 0.5}, {"rmse": 1.0}, "Explains 75 % of the variance of 40 held-out rows; its"),
+        ({"rmse": 0.01}, {"rmse": 1.0}, "Explains more than 99.5 % of the variance"),
+        ({"rmse": 1.2}, {"rmse": 1.0}, "Explains nothing of the variance of 40 held-out rows"),
+        ({"rmse": 0.0}, {"rmse": 0.0}, "Explains nothing of the variance"),
+        ({"accuracy": 0.9}, {"accuracy": 0.6}, "Names the class of 90 % of 40 held-out rows; the"),
+    ],
+)
+def test_the_answer_in_one_sentence(model, trivial, said):
+    test = {"model": model, "trivial": trivial, "coverage": 0.93}
+    assert answer_of({"test": test, "test_rows": 40}).startswith(said)
+    assert answer_of({"test": None, "test_rows": 0}).startswith("Nothing was held out, so")
+
+
+def test_shares_are_of_the_variance_and_leave_constant_inputs_out(awkward, unplotted, capsys):
+    run(capsys, "fit", awkward, *FEW, "--out", "out", "--steps", "200")
+    page, fitted, found = page_of("out"), fs.load_fitted("out"), results("out")["shares"]
+    assert [row["input"] for row in found] == AWKWARD[:2]
+    assert found[0]["share"] > 0.9 > 0.1 > found[1]["share"]
+    listed = [row for row in page.rows if row[0] in AWKWARD]
+    assert [row[0] for row in listed] == AWKWARD[:2]
+    assert [row[2] for row in listed] == [f"{100 * row['share']:.1f} %" for row in found]
+    assert listed[0][3] == f"{100 * found[0]['low']:.1f} to {100 * found[0]['high']:.1f} %"
     widths = [
         float(value.removeprefix("width: ").removesuffix("%"))
         for name, value in page.attributes
         if name == "style"
     ]
-    assert widths == pytest.approx([100, 100 * lengths[0] / lengths[1]], abs=0.06)
+    assert widths == pytest.approx([100 * row["share"] for row in found], abs=0.06)
     assert "without information: x & y." in page.text
+    X = np.loadtxt(awkward, delimiter=",", skiprows=1)[:, :3]
+    exact = fs.sobol(fitted.model, fitted.standardise_inputs(X), [0, 1], num_draws=2).first
+    assert [row["share"] for row in found] == pytest.approx(exact, abs=0.03)
 
 
-def test_the_bound_is_listed_from_the_first_step_to_the_last(awkward, unplotted, capsys):
-    run(capsys, "fit", awkward, *FEW, "--out", "out")
-    page, found = page_of("out"), results("out")
-    header = next(i for i, row in enumerate(page.rows) if row[0] == "step")
-    rows = page.rows[header + 1 : header + 11]
-    assert [rows[0][0], rows[-1][0]] == ["1", "30"] and float(rows[-1][1]) > float(rows[0][1])
-    assert float(rows[-1][2]) == pytest.approx(float(rows[-1][1]) / found["train_rows"], rel=1e-3)
+def test_levels_of_text_are_one_input(here, capsys, rng):
+    pytest.importorskip("matplotlib")
+    x, colour = rng.uniform(0, 1, 90), rng.choice(["red", "green", "blue"], 90)
+    y = x + 4 * (colour == "red") + 0.1 * rng.standard_normal(90)
+    rows = [f"{a:.4f},{c},{t:.4f}" for a, c, t in zip(x, colour, y, strict=True)]
+    pathlib.Path("d.csv").write_text("\n".join(["x,colour,y", *rows]) + "\n")
+    run(capsys, "fit", "d.csv", *FEW, "--steps", "200", "--out", "out")
+    assert [row["input"] for row in results("out")["shares"]] == ["colour", "x"]
+    assert results("out")["shares"][0]["share"] > 0.8
 
 
 def test_without_matplotlib_the_page_has_no_pictures_and_says_so(awkward, capsys, monkeypatch):
@@ -156,13 +191,13 @@ def test_without_matplotlib_the_page_has_no_pictures_and_says_so(awkward, capsys
 
 
 CASES = {
-    "no-ard": (["--no-ard"], "All inputs share one lengthscale"),
-    "deep": (["--layers", "2", "--method", "svgp"], "one over the lengthscale of the first layer"),
-    "qsgp": (["--method", "qsgp", "--features", "40"], "Relevance is one over the lengthscale"),
-    "sgpr": (["--method", "sgpr"], "Relevance is one over the lengthscale"),
+    "no-ard": (["--no-ard"], "what the input explains by itself"),
+    "deep": (["--layers", "2", "--method", "svgp"], "what the input explains by itself"),
+    "qsgp": (["--method", "qsgp", "--features", "40"], "what the input explains by itself"),
+    "sgpr": (["--method", "sgpr"], "what the input explains by itself"),
     "nothing held out": (["--test-fraction", "0"], "Nothing was held out."),
-    "patches": (["--patch-shape", "1x2", "--image-shape", "1x3"], "The inputs are pixels"),
-    "classes": (["--target", "2"], "class frequencies"),
+    "patches": (["--patch-shape", "1x2", "--image-shape", "1x3"], "No shares: the inputs are pi"),
+    "classes": (["--target", "2"], "of 6 held-out rows; the most frequent class is right in"),
 }
 
 
@@ -198,4 +233,15 @@ def test_many_inputs_are_cut_to_a_readable_length(here, unplotted, capsys, rng, 
     run(capsys, "fit", "-", *FEW, "--steps", "3", "--out", "out")
     page = page_of("out")
     assert sum(re.fullmatch(r"x\d+", row[0]) is not None for row in page.rows) == 40
-    assert "The other 9 inputs have larger lengthscales." in page.text
+    assert "The other 9 inputs have smaller shares." in page.text
+
+
+def test_draws_that_fail_are_noted(here, rng, capsys, monkeypatch):
+    def fail(*_):
+        raise fs.NotPositiveDefinite((), 3, 1e-6, 9, np.float64)
+
+    x = rng.standard_normal((40, 2))
+    write_csv("d.csv", "a,b,y", x[:, 0], x[:, 1], np.sin(x[:, 0]) + x[:, 1])
+    monkeypatch.setattr("fastsvgp.cli.report.effects.shares_of", fail)
+    out, _ = run(capsys, "fit", "d.csv", "--method", "sgpr", "--steps", "5", "--out", "out")
+    assert "no shares of inputs: their joint draws fail" in out and results("out")["shares"] == []

@@ -58,7 +58,7 @@ def test_fit_predict_and_plots(capsys):
         found["control_points"],
     ) == (600, 0, 100, 135)
     assert found["inducing"] is None and found["parameters"]["basis.covariance.variance"] > 0
-    files = ["fit.png", "metrics.json", "model.npz", "report.html", "training.png"]
+    files = ["fit.png", "metrics.json", "model.npz", "report.html", "residuals.png", "training.png"]
     assert sorted(p.name for p in pathlib.Path("wave-fit").iterdir()) == files
     fitted = fs.load_fitted("wave-fit")
     lines = run(capsys, "predict", "wave-fit", "wave.csv")[0].splitlines()

@@ -98,6 +98,8 @@ def test_a_group_trains_no_qsgp(rng):
     group = object()
     with pytest.raises(UsageError, match="--mpi: one process trains --method qsgp"):
         resolve(parsed("--method", "qsgp"), task(rng), group)
+    with pytest.raises(UsageError, match="--mpi: one process trains with --within"):
+        resolve(parsed("--within", "0.1"), task(rng), group)
     assert resolve(parsed(), task(rng), group).group is group
 
 

@@ -328,6 +328,27 @@ def test_tighter(gpu, rng):
     check_bound(gpu, fs.bounds.tighter_bound_and_grad, here, moved(gpu, *here))
 
 
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_certificate(gpu, rng, outputs):
+    model = small_model(rng, outputs)
+    X, Y = rng.standard_normal((B, D)), rng.poisson(2, (B, *outputs)).astype(float)
+    for likelihood in (fs.Gaussian(f8(0.3)), fs.Poisson()):
+        here = fs.replace(model, likelihood=likelihood), X, Y
+        expected, found = fs.certificate(*here), fs.certificate(*moved(gpu, *here))
+        np.testing.assert_allclose(found.upper, expected.upper, rtol=1e-9)
+        np.testing.assert_allclose(found.lower, expected.lower, rtol=1e-9)
+    sgpr, X, Y = fs.SGPR(model.covariance, model.inducing, f8(0.3)), X[:60], Y[:60]
+    Xs = rng.standard_normal((5, D))
+    expected = fs.bounds.moment_interval(sgpr, X, Y, Xs)
+    for one, other in zip(
+        expected, fs.bounds.moment_interval(*moved(gpu, sgpr, X, Y, Xs)), strict=True
+    ):
+        np.testing.assert_allclose(other.mean.get(), one.mean, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(other.var.get(), one.var, rtol=1e-9, atol=1e-9)
+    _, info = fs.fit(*moved(gpu, sgpr, X, Y), within=0.1, steps=4, fixed="inducing")
+    assert info.steps == 4 and info.certificate.num_data == 60
+
+
 @pytest.mark.parametrize("kind", [fs.sites.SiteSVGP, fs.sites.VGP], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("outputs", [(), (2,)])
 def test_models_with_a_site_for_each_datum(gpu, rng, kind, outputs):

@@ -118,6 +118,7 @@ BUDGET = {
     },
     "tiled": {"multiply": 160},  # blocks of 128 threads: three fit
     "triangular": {"solve": 128},
+    "vecchia": {"forward": 64, "residual_bars": 64, "contribute": 48, "place": 40},
 }
 STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))
 EVERY = [(architecture, dtype) for architecture in ptxas.ARCHITECTURES for dtype in loader.C_NAMES]

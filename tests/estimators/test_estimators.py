@@ -349,7 +349,7 @@ def test_without_settings_it_searches(rng):
     X = np.c_[np.exp(rng.standard_normal(300)), rng.standard_normal(300)]
     y = np.sin(2 * np.log(X[:, 0])) + X[:, 1] + 0.1 * rng.standard_normal(300)
     model = SVGPRegressor(random_state=3).fit(X, y)
-    assert model.story_ and model.plan_["seconds"] == pytest.approx(2.6)
+    assert model.story_ and model.plan_["seconds"] == pytest.approx(8.6)
     again = SVGPRegressor(random_state=3).fit(X, y)  # the budget is work, not time
     np.testing.assert_array_equal(model.predict(X), again.predict(X))
     assert model.inducing_.shape[1] == 2 and np.isfinite(model.lower_bound_)
@@ -386,7 +386,7 @@ def test_classifier_without_settings_searches(rng):
     X = rng.standard_normal((260, 2))
     y = np.where(np.hypot(X[:, 0], X[:, 1]) > 1.2, "out", "in")
     model = SVGPClassifier(random_state=3).fit(X, y)
-    assert model.story_ and model.plan_["seconds"] == pytest.approx(2.52)
+    assert model.story_ and model.plan_["seconds"] == pytest.approx(8.52)
     again = SVGPClassifier(random_state=3).fit(X, y)  # work is the clock, not time
     np.testing.assert_array_equal(model.predict_proba(X), again.predict_proba(X))
     assert model.score(X, y) > 0.85 and np.isfinite(model.lower_bound_)

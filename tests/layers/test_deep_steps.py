@@ -262,7 +262,7 @@ def bad(rng):
         (
             lambda: fs.collapsed_bound(model, X, Y),
             TypeError,
-            "collapsed_bound: .* got DeepGP, which offers",
+            "collapsed_bound: .* got DeepGP: fs.fit trains it",
         ),
         (
             lambda: fs.layers.deep_gp(X, model.likelihood, 2, 3, posterior=fs.posteriors.DualSites),

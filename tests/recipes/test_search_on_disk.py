@@ -11,6 +11,7 @@ from fastsvgp.recipes.model_search import (
     collapsed_posterior,
     plain_processes,
     regression,
+    regression_answer,
     rows as rows_module,
     search_models,
 )
@@ -26,8 +27,9 @@ def brief(monkeypatch, tune):
     tune(race_seconds=0.5, exact_rows=100)
     monkeypatch.setattr(unique_rows, "SORTED", 100)
     monkeypatch.setattr(plain_processes.Plain, "M", 32)
-    for module, name in ((collapsed_posterior, "M"), (regression, "M"), (regression, "MOST")):
-        monkeypatch.setattr(module, name, 32)
+    for module in (collapsed_posterior, regression, regression_answer):
+        monkeypatch.setattr(module, "M", 32)
+    monkeypatch.setattr(regression_answer, "MOST", 32)
 
 
 def mapped(path, X):
@@ -69,7 +71,7 @@ def test_scale_of_chunks_is_that_of_the_array(rng, tmp_path, monkeypatch, kind, 
     real = kind is Scale
     expected = kind.fit(X, y, real, weights=weights)
     found = rows_module.scale_of(kind, MappedInputs(mapped(tmp_path, X)), y, real, weights)
-    for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
+    for name in ("x_mean", "x_scale", "y_mean", "y_scale", "x_ends"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
     assert found.x_scale[3] == 1.0 and type(found) is kind
 

@@ -91,7 +91,7 @@ def test_the_command_line_samples_where_it_is_asked_to(rng):
         method, likelihood, choice = "odvgp", "gaussian", type("Choice", (), {"at_data": False})
         e_steps = m_steps = natural_step = learning_rate = batch_size = jitter = None
         solver, seed, patch_shape, layers = "natural", 0, None, None
-        periodic = None
+        periodic = within = None
 
     model = start(problem(rng)).model
     assert of_cli._options(Given, model, 10)["sampled"] is None

@@ -9,6 +9,7 @@ import operator
 
 import numpy as np
 from scipy.special import log_expit, log_ndtr
+from support.near_rows import near_rows_problem
 from support.numerics import assert_as_accurate_as, generator
 
 from fastsvgp import kernels
@@ -350,6 +351,9 @@ def small_run(gpu):
     kernels.tabulated_average(*tables, mean, var)
     kernels.largest(gpu.there(np.arange(2)), mean, var, 3)
     kernels.expected_logsumexp(mean, var, gpu.there(rng.standard_normal((300, 3))))
+    K, Lam, rows, noise = map(gpu.there, near_rows_problem(rng, 9, 7, 20, 70))
+    near, _, phi, factor, _ = kernels.near_rows(K, Lam, rows, noise)
+    kernels.near_rows_vjp(Lam, rows, near, factor, near, phi[:, 0], phi)
     packed = gpu.there(np.empty(6))
     kernels.pack_tril(L, packed)
     kernels.unpack_tril(packed, 3, np.float32)

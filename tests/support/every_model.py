@@ -160,6 +160,9 @@ COVARIANCES = {
         image_shape=(3, 2),
         patch_shape=(1, 1),
     ),
+    "weighted": lambda rng: fs.covariances.Weighted(
+        fs.Matern52(0.8, 0.5) + fs.Linear(0.2), points=2
+    ),
     "on features": lambda rng: fs.covariances.OnFeatures(
         fs.RBF(0.8, 0.5), fs.covariances.Network.random((D, 4, 2), rng=rng)
     ),
@@ -198,6 +201,9 @@ POSTERIORS = {
     "orthogonal": lambda rng: fs.posteriors.Orthogonal(*two_sets(rng)),
     "decoupled": lambda rng: fs.posteriors.Decoupled(*two_sets(rng, P)[:3]),
     "decoupled_weights": lambda rng: fs.posteriors.DecoupledWeights(*two_sets(rng, P)[:3]),
+    "predictive": lambda rng: fs.posteriors.PredictiveWeights(
+        rng.standard_normal(M), rng.standard_normal((M, M)), -np.ones(M)
+    ),
     "whitened_orthogonal": lambda rng: fs.posteriors.WhitenedOrthogonal(*two_sets(rng, P)),
 }
 LIKELIHOODS = {

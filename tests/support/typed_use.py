@@ -130,6 +130,7 @@ class File(Unsized):
 
 assert_type(fs.fit(model, File(), Y, steps=3), tuple[fs.SVGP, FitInfo])
 assert_type(fs.collapsed_bound_and_grad(trained, X, Y), tuple[float, fs.SGPR])
+assert_type(fs.certificate(trained, X, Y).enough, bool | None)
 best = fs.optimal_svgp(trained, X, Y)
 assert_type(best, fs.SVGP)
 assert_type(best.covariance, fs.covariances.Covariance)

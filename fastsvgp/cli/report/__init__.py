@@ -15,7 +15,7 @@ from ...records.inducing_sets import sets_of
 from ...runtime.extras import install_hint
 from ..data.targets import select_target
 from ..fitted import Fitted, bottom
-from . import metrics, outputs, page, plots
+from . import effects, metrics, outputs, page, plots
 from .metrics import evaluate as evaluate
 from .outputs import METRICS, MODEL, REPORT
 from .predictions import write_untargeted
@@ -29,11 +29,25 @@ def write(say, folder, fitted, task, results, values, title):
 
     ``values`` of the bound at each step. Returns the paths, and why there are no plots.
     """
+    inputs = effects.inputs_of(fitted, task)
+    results["shares"] = _of_draws(say, "shares", effects.shares_of, fitted, task, inputs) or []
     metrics = write_metrics(folder, results)
     predicted = write_untargeted(say, folder, fitted, task)
-    plotted, why_not = write_plots(folder, fitted, task, values, title)
-    page = write_page(folder, fitted, results, say.lines, values, plotted, why_not)
+    strongest = effects.strongest(results["shares"], inputs)
+    shown = None
+    if strongest and plots.available():
+        shown = _of_draws(say, "effects", effects.figure, fitted, task, strongest, title)
+    plotted, why_not = write_plots(folder, fitted, task, values, title, strongest, shown)
+    page = write_page(folder, results, say.lines, plotted, why_not)
     return [metrics, *predicted, *plotted, page], why_not
+
+
+def _of_draws(say, what, function, *args):
+    """Return a result that needs joint draws, or None: without it the model is no worse."""
+    try:
+        return function(*args)
+    except fs.NotPositiveDefinite:
+        say(f"  note       no {what} of inputs: their joint draws fail; a larger --jitter may help")
 
 
 def write_metrics(folder, results):
@@ -61,11 +75,13 @@ def parameters(model):
     }
 
 
-def write_plots(folder, fitted, task, values, title):
-    """Write the plots for the task. Return their paths, and the reason if there are none."""
+def write_plots(folder, fitted, task, values, title, strongest, shown):
+    """Write the plots for the task, and that of effects. Return their paths, and why none."""
     if not plots.available():
         return [], f"plots skipped: matplotlib is not installed; {install_hint('cli')}"
-    figures = {}
+    figures = {} if shown is None else {"effects.png": shown}
+    if not fitted.several and fitted.classes is None and task.test.any():
+        figures["residuals.png"] = _residuals(fitted, task, strongest, title)
     if len(values):
         figures["training.png"] = plots.training_curve(values, int(np.sum(~task.test)), title)
     if fitted.image_shape is not None:
@@ -84,11 +100,11 @@ def write_plots(folder, fitted, task, values, title):
     return written, None
 
 
-def write_page(folder, fitted, results, printed, values, plotted, why_not):
+def write_page(folder, results, printed, plotted, why_not):
     """Write report.html; ``printed``: the lines about data and choices."""
     path, text = (
         os.path.join(folder, REPORT),
-        page.page(fitted, results, printed, values, plotted, why_not),
+        page.page(results, printed, plotted, why_not),
     )
     content = text.encode(errors="backslashreplace")
     outputs.write_file(path, content, lambda: _model_is_there(folder))
@@ -138,7 +154,7 @@ def _fit_plots(fitted: Fitted, task, title):
             values[test],
             prediction.mean,
             prediction.quantiles,
-            _pit(fitted, task, test),
+            metrics.pit(fitted, task, test),
             task.target_name,
             title,
         )
@@ -148,14 +164,13 @@ def _fit_plots(fitted: Fitted, task, title):
     return {"predictions.png": figure}
 
 
-def _pit(fitted, task, rows):
-    """Return the predictive distribution function just below each target and at it."""
-    X, y, second = task.X[rows], task.y[rows], task.second_of(rows)
-    known = {} if second is None else {"second": second}
-    at = fitted.cdf(X, y, **known)
-    if fitted.kind != "counts":
-        return at, at
-    return np.where(y > 0, fitted.cdf(X, np.maximum(y - 1, 0), **known), 0), at
+def _residuals(fitted, task, strongest, title):
+    values, there = metrics.seen(fitted, task)
+    rows = task.test & there
+    mean = fitted.predict(task.X[rows]).mean
+    against = {f"predicted {task.target_name}": mean, "row": np.flatnonzero(rows)}
+    against |= {one.name: task.X[rows, one.columns[0]] for one in strongest if one.levels is None}
+    return plots.residuals(values[rows] - mean, against, title)
 
 
 def _inducing_inputs(model):

@@ -96,6 +96,11 @@ def training(say, trained, seconds, outcome):
         f"  trained    {steps(trained)} in {duration(seconds, trained.first_step)}, ELBO"
         f" {trained.elbo:.5g}"
     )
+    if (found := trained.certificate) is not None:
+        say(
+            f"  exact      the evidence is within {found.per_row:.2g} nats a row of the exact"
+            f" process, with {len(trained.model.inducing)} inducing inputs"
+        )
     if outcome.ended == "short" and not trained.interrupted:
         say(f"  note       {describe_end(len(trained.values), outcome, metrics.WORDS)}")
 
@@ -104,7 +109,9 @@ def scores(say, results):
     """Print the metrics of held-out rows, and advice."""
     test = results["test"]
     say.show("")
-    say.show(metrics.table(test, "held-out rows") if test else "  nothing was held out")
+    say.show(f"  {metrics.answer(results)}")
+    if test:
+        say.show(metrics.table(test, "held-out rows"))
     if test and (advice := metrics.advice(test, results["test_rows"], results["outcome"])):
         say.show(f"  note       {advice}")
 
@@ -135,7 +142,8 @@ def describe_model(task, settings):
         if latents == "separate"
         else f" of {latents} latent function{'s'[: latents != 1]}"
     )
-    return f"{METHODS[settings.method]}{deep}{functions}, {covariance}{patches}{lengthscales}"
+    near = f", {settings.neighbours} near rows" if settings.neighbours else ""
+    return f"{METHODS[settings.method]}{deep}{functions}, {covariance}{patches}{lengthscales}{near}"
 
 
 def _name_targets(name):

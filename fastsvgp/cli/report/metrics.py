@@ -23,9 +23,49 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 def evaluate(fitted, task):
-    """Return held-out metrics of a model and of the trivial predictor; None without such rows."""
-    if not task.test.any():
-        return None
+    """Return held-out metrics of a model and of the trivial predictor; None without such rows.
+
+    Of numbers also ``coverage``, the share of targets inside their 95 % interval.
+    """
+    found = _evaluate(fitted, task) if task.test.any() else None
+    if found is None or fitted.classes is not None or fitted.likelihood == "censored":
+        return found
+    return found | {"coverage": float(coverage(*pit(fitted, task, task.test), [0.95])[0])}
+
+
+def pit(fitted, task, rows):
+    """Return the predictive distribution function just below each target there is and at it."""
+    X, y, second = task.X[rows], task.y[rows], task.second_of(rows)
+    there, known = y == y, {} if second is None else {"second": second}  # a missing target is NaN
+    y = np.where(there, y, 1)
+    at = fitted.cdf(X, y, **known)
+    below = at
+    if fitted.kind == "counts":
+        below = np.where(y > 0, fitted.cdf(X, np.maximum(y - 1, 0), **known), 0)
+    return below[there], at[there]
+
+
+def answer(results):
+    """Return how good a model is, in one sentence."""
+    test, rows = results["test"], f"{results['test_rows']} held-out rows"
+    if not test:
+        return "Nothing was held out, so nothing says how good the model is."
+    model, trivial = test["model"], test["trivial"]
+    if "accuracy" in model:
+        own, other = (f"{100 * one['accuracy']:.0f} %" for one in (model, trivial))
+        return f"Names the class of {own} of {rows}; the most frequent class is right in {other}."
+    share = 1 - (model["rmse"] / trivial["rmse"]) ** 2 if trivial["rmse"] else 0.0
+    percent = "more than 99.5" if share > 0.995 else f"{100 * share:.0f}"
+    explained = f"Explains {percent} % of the variance of {rows}"
+    if not share >= 0.005:
+        explained = f"Explains nothing of the variance of {rows}"
+    inside = test.get("coverage")
+    return explained + (
+        "." if inside is None else f"; its 95 % intervals hold {100 * inside:.0f} %."
+    )
+
+
+def _evaluate(fitted, task):
     if fitted.several:
         return _evaluate_several(fitted, task)
     X, y, second = task.X[task.test], task.y[task.test], task.second_of(task.test)

@@ -4,22 +4,23 @@ import base64
 import os
 from html import escape
 
-import numpy as np
+from .metrics import LABELS, TRIVIAL, advice, answer
 
-import fastsvgp as fs
-
-from ...recipes.beyond_range import inside
-from ..fitted import bottom, layers_of
-from ..settings.periodic import first_part
-from .metrics import LABELS, TRIVIAL, advice
-
-ROWS = 10  # in the table of the bound
-INPUTS = 40  # in the table of relevance
+INPUTS = 40  # in the table of shares
 CAPTIONS = {
     "training.png": "The bound during training.",
     "fit.png": "The model as a function of its input, with the data.",
     "predictions.png": "The model on the held-out rows.",
     "patches.png": "Inducing patches, and the weights of the windows.",
+    "effects.png": "The mean effect of each input: the average over the rows of all others.",
+    "residuals.png": "Residuals of held-out rows. A pattern is something that the model misses.",
+}
+# where pictures are on the page
+PLACES = {
+    "fit": ("fit", "predictions"),
+    "effects": ("effects",),
+    "residuals": ("residuals",),
+    "training": ("training", "patches"),
 }
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem;
@@ -31,50 +32,47 @@ th, td { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; }
 th { font-weight: 600; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 pre { background: #f4f4f4; padding: .7rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-img { max-width: 100%; }
-.bar { background: #2c6fbb; height: .8rem; } .scale { width: 14rem; } p.note { color: #8a4b00; }
+img { max-width: 100%; } figure { margin: 1rem 0; } .answer { font-size: 1.2rem; }
+.bar { background: #2c6fbb; height: .8rem; } .scale { width: 9rem; } p.note { color: #8a4b00; }
 """
 SAFE = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(fitted, results, printed, values, pictures, why_no_pictures):
+def page(results, printed, pictures, why_no_pictures):
     """Return the page as text.
 
     Parameters
     ----------
-    fitted : Fitted
     results : dict
         Content of metrics.json.
     printed : list of str
         Lines about data and choices.
-    values : (steps,) array
-        The bound at each step.
     pictures : list of paths
         PNG files to embed.
     why_no_pictures : str or None
         Reason to show if there are none.
     """
     title = escape(f"fastsvgp fit of {results['data']}")
+    own = {where: [path for path in pictures if _place(path) == where] for where in PLACES}
     parts = [
         f"<h1>{title}</h1>",
+        f'<p class="answer">{escape(answer(results))}</p>',
         *_warnings(results),
-        "<h2>Command</h2>",
-        f"<pre>{escape(results['command'])}</pre>",
+        *([f"<p>{escape(why_no_pictures)}</p>"] if why_no_pictures else []),
+        *map(_picture, own["fit"]),
+        "<h2>Scores on held-out rows</h2>",
+        *_scores(results),
+        "<h2>What the inputs do</h2>",
+        *map(_picture, own["effects"]),
+        *_shares(results),
+        *(["<h2>Residuals</h2>", *map(_picture, own["residuals"])] if own["residuals"] else []),
         "<h2>Data and choices</h2>",
         _table(
             [], [line.strip().split(maxsplit=1) for line in printed if line.startswith("  ")], "th"
         ),
-        "<h2>Scores on held-out rows</h2>",
-        *_scores(results),
-        *(
-            _looks(results["looks"])
-            if "looks" in results
-            else _bound(values, results["train_rows"])
-        ),
-        "<h2>Relevance of the inputs</h2>",
-        *_relevance(fitted, results),
-        "<h2>Pictures</h2>",
-        *([f"<p>{escape(why_no_pictures)}</p>"] if why_no_pictures else map(_picture, pictures)),
+        f"<pre>{escape(results['command'])}</pre>",
+        *(_looks(results["looks"]) if "looks" in results else ()),
+        *map(_picture, own["training"]),
         (
             f"<p>Written by fastsvgp {escape(results['fastsvgp'])}. The model is in model.npz, all"
             " numbers are in metrics.json.</p>"
@@ -191,81 +189,43 @@ def _looks(looks):
     )
 
 
-def _bound(values, num_rows):
-    yield "<h2>Bound during training</h2>"
-    if not len(values):
-        yield "<p>There was no training step.</p>"
+def _shares(results):
+    shares = results["shares"]
+    if not shares:
+        yield "<p>No shares: the inputs are pixels, too many, constant, or nearly so.</p>"
         return
-    ends = np.unique(np.linspace(1, len(values), min(ROWS, len(values))).round().astype(int))
-    window = max(1, len(values) // 50)
-    means = [float(np.mean(values[max(0, end - window) : end])) for end in ends]
-    smooth = f" (mean of {window} steps)" if window > 1 else ""
-    rows = [[int(end), mean, mean / num_rows] for end, mean in zip(ends, means, strict=True)]
-    yield _table(["step", f"ELBO{smooth}", "per training row (nats)"], rows)
-
-
-def _relevance(fitted, results):
-    model = fitted.model
-    covariance = model.basis.covariance if isinstance(model, fs.QSGP) else bottom(model).covariance
-    covariance = inside(covariance)
-    functions = layers_of(model) if isinstance(model, fs.MultiGP) else ()
-    if isinstance(covariance, fs.covariances.Convolutional):
-        yield "<p>The inputs are pixels; the lengthscales are of patches.</p>"
-        return
-    if isinstance(covariance, fs.covariances.OnFeatures):
-        yield "<p>The inputs pass through a network; the lengthscales are of its features.</p>"
-        return
-    if not hasattr(first_part(covariance), "lengthscales"):
-        yield "<p>The covariance has no lengthscales.</p>"
-        return
-    if results.get("periodic"):
-        yield "<p>The lengthscales are of the part of the function that does not repeat.</p>"
-    each = [first_part(layer.covariance).lengthscales for layer in functions]
-    each = each or [first_part(covariance).lengthscales]
-    lengths = np.min(np.asarray(each, np.float64), axis=0)  # of the fastest function
-    of_all = f" (the smallest of {len(functions)} latent functions)" if len(functions) > 1 else ""
-    if lengths.ndim == 0:
-        yield (
-            f"<p>All inputs share one lengthscale{of_all}, {float(lengths):.4g} standard"
-            " deviations (--ard uses one per input).</p>"
-        )
-        return
-    constant = set(results["constant_inputs"])
-    order = [d for d in np.argsort(lengths) if fitted.input_names[d] not in constant]
-    shown, scale = order[:INPUTS], fitted.scale.x_scale
-    names = fitted.input_names
     rows = [
-        [
-            names[d],
-            _Bar(lengths[shown[0]] / lengths[d]),
-            float(lengths[d]),
-            float(lengths[d] * scale[d]),
-        ]
-        for d in shown
+        [row["input"], _Bar(row["share"]), _percent(row["share"]), _band(row)]
+        for row in shares[:INPUTS]
     ]
-    header = [
-        "input",
-        "relevance",
-        "lengthscale (standard deviations)",
-        "lengthscale (units of the data)",
-    ]
-    if fitted.scale.x_map is not None:  # inputs are ranks, without a length in data units
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    if rows:
-        yield _table(header, rows)
-    if len(order) > len(shown):
-        yield f"<p>The other {len(order) - len(shown)} inputs have larger lengthscales.</p>"
-    if constant:
+    yield _table(["input", "share of the variance", "", "95 % band"], rows)
+    if len(shares) > INPUTS:
+        yield f"<p>The other {len(shares) - INPUTS} inputs have smaller shares.</p>"
+    if left := results["constant_inputs"]:
         yield (
             "<p>Constant over the training rows, and so without information:"
-            f" {escape(', '.join(sorted(constant)))}.</p>"
+            f" {escape(', '.join(sorted(left)))}.</p>"
         )
-    where = " of the first layer" if isinstance(model, fs.DeepGP) else of_all
+    rest = max(0.0, 1 - sum(row["share"] for row in shares))
     yield (
-        f"<p>Relevance is one over the lengthscale{where} of the standardised input, relative to"
-        " the largest. It shows how fast the function changes along the input. It does not measure"
-        " cause, and redundant inputs share it.</p>"
+        "<p>Of the variance of the model's predictions, each share is what the input explains by"
+        f" itself (first-order Sobol' indices); {_percent(rest)} are due to inputs acting together."
+        " Shares do not measure cause, and inputs that depend on one another share their"
+        " effect.</p>"
     )
+
+
+def _percent(share):
+    return f"{100 * share:.1f} %"
+
+
+def _band(row):
+    return f"{100 * row['low']:.1f} to {100 * row['high']:.1f} %"
+
+
+def _place(path):
+    stem = os.path.basename(path).partition(".")[0].partition("-")[0]
+    return next(where for where, stems in PLACES.items() if stem in stems)
 
 
 def caption_of(name):

@@ -7,6 +7,7 @@ import io
 
 import numpy as np
 
+from ...sensitivity.drawing import draw_effect
 from .metrics import coverage
 
 BLUE, ORANGE, GREY = "#2c6fbb", "#d9661f", "#8a8a8a"
@@ -14,6 +15,7 @@ INTERVAL = 0.025, 0.975  # levels of the drawn intervals
 MANY = 1000  # rows above which a density and a sample of intervals are drawn
 SAMPLE = 40
 PATCHES = 144
+SMALL = 4  # pictures of residuals
 LEAST = 5  # fewest rows per bin of the reliability curve
 
 
@@ -26,13 +28,18 @@ def available():
     return True
 
 
-def _figure(panels, title, width=5.2, height=4.2):
+def _figure(panels, title, width=5.2, height=4.2, columns=None, sharey=False):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width * panels, height), layout="constrained")
+    columns = min(panels, columns or panels)
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, panels, squeeze=False)[0]
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel()
+    for ax in axes[panels:]:
+        ax.set_axis_off()
+    axes = axes[:panels]
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.2, linewidth=0.6)
@@ -167,6 +174,33 @@ def predicted_against_true(y, mean, interval, pit, name, title):
     right.set_ylabel("share of held-out targets inside")
     right.set_title("Calibration", fontsize="medium")
     right.legend(frameon=False, loc="upper left", fontsize="small")
+    return figure
+
+
+def effects(found, rows, inputs, labels, what, title):
+    """Plot mean effects in the units of the data, each with its values (N,) of rows."""
+    figure, axes = _figure(len(found), title, 3.8, 3.0, columns=2, sharey=True)
+    for ax, effect, values, one in zip(axes, found, rows, inputs, strict=True):
+        draw_effect(ax, effect, values, labels, one.levels)
+        ax.set_xlabel(one.name)
+    for ax in axes[::2]:
+        ax.set_ylabel(what)
+    if len(labels) > 1:
+        axes[0].legend(frameon=False, fontsize="small")
+    return figure
+
+
+def residuals(left, against, title):
+    """Plot residuals (N,) of held-out rows against the first ``SMALL`` of these values, by name."""
+    shown = np.unique(np.linspace(0, len(left) - 1, min(MANY, len(left))).astype(int))
+    against = dict(list(against.items())[:SMALL])
+    figure, axes = _figure(len(against), title, 3.8, 3.0, columns=2, sharey=True)
+    for ax, (name, values) in zip(axes, against.items(), strict=True):
+        ax.scatter(values[shown], left[shown], s=10, color=BLUE, alpha=0.6, linewidths=0)
+        ax.axhline(0, color="black", linewidth=0.9, linestyle="--")
+        ax.set_xlabel(name)
+    for ax in axes[::2]:
+        ax.set_ylabel("true - predicted")
     return figure
 
 

@@ -9,9 +9,9 @@ from ..info import version
 from . import parameters
 
 RECORDED = (
-    "covariance", "ard", "orthogonal", "sampled", "latents", "layers", "width", "patch_shape",
-    "image_shape", "stride", "features", "dense_columns", "basis_batch", "control_points",
-    "learn_hyperparameters", "e_steps", "m_steps", "dtype", "no_extra_noise",
+    "covariance", "ard", "orthogonal", "sampled", "latents", "neighbours", "layers", "width",
+    "patch_shape", "image_shape", "stride", "features", "dense_columns", "basis_batch",
+    "control_points", "learn_hyperparameters", "e_steps", "m_steps", "dtype", "no_extra_noise",
 )  # fmt: skip
 
 
@@ -46,17 +46,18 @@ def facts_of(task, settings, fitted, title, seconds, interrupted, outcome):
 
 def results_of(task, settings, trained, seconds, fitted, title, outcome):
     """Return the facts about a fit with one method and its training, by their names in the file."""
-    interrupted = trained.interrupted
+    interrupted, found = trained.interrupted, trained.certificate
     return facts_of(task, settings, fitted, title, seconds, interrupted, outcome) | {
         "method": settings.method,
         "method_reason": settings.choice.reason,
         "periodic": settings.periodic
         and [[task.input_names[position], period] for position, period in settings.periodic],
-        "inducing": settings.inducing or None,
+        "inducing": (settings.inducing if found is None else len(fitted.model.inducing)) or None,
         **{name: getattr(settings, name) for name in RECORDED},
         "steps": len(trained.values),
         "first_step_seconds": round(trained.first_step, 3),
         "elbo": trained.elbo,
+        "certificate": found and asdict(found) | {"per_row": found.per_row},
     }
 
 

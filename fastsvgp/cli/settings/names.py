@@ -24,6 +24,7 @@ METHODS = {
 }
 PAIRED = "solvegp", "odvgp"  # methods with two sets of inducing inputs
 NATURAL = "svgp", "tsvgp", *PAIRED  # methods with natural-gradient steps
+WITH_NEAR_ROWS = "svgp", "tsvgp", "sgpr"
 WITH_LATENTS = "svgp", "tsvgp", "lsvgp", "rsvgp", "solvegp"  # methods for several functions
 LAYERED = "svgp", "lsvgp", "rsvgp", "solvegp"  # methods for deep GPs
 WITH_PATCHES = "svgp", "tsvgp", "lsvgp", "rsvgp", "solvegp", "odvgp"

@@ -71,12 +71,6 @@ def fixed_paths(model):
     )
 
 
-def first_part(covariance):
-    """Return the first part of a sum that has lengthscales of its inputs, or the covariance."""
-    parts = covariance.parts if isinstance(covariance, fs.covariances.Sum) else ()
-    return next((part for part in parts if hasattr(part, "lengthscales")), covariance)
-
-
 def describe(settings, names):
     """Describe the periodic parts."""
     if not settings.periodic:

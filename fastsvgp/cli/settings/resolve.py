@@ -10,7 +10,7 @@ from ..data import images, targets
 from ..errors import UsageError, join, option_of, refuse_beside
 from . import periodic, qsgp
 from .defaults import BATCH_SIZE, INDUCING, JITTER, LAYER, MINIBATCH, choose
-from .names import LAYERED, METHODS, NATURAL, PAIRED, VARYING, WITH_LATENTS
+from .names import LAYERED, METHODS, NATURAL, PAIRED, VARYING, WITH_LATENTS, WITH_NEAR_ROWS
 
 MOVERS = {"sgpr": "L-BFGS trains everything", "qsgp": "AdaGrad trains the posterior"}
 
@@ -92,13 +92,14 @@ def _choice(args, task, X, layers, group):
     closed = task.likelihood == "gaussian" and without is None
     if closed and targets.weights_of(task.y[~task.test]) is not None:
         minibatch = minibatch or "a missing target"
+    within = args.within is not None
     distinct = len(np.unique(X, axis=0)) if len(X) <= MOST_ROWS else len(X)
     return choose(
         task.likelihood,
         len(X),
         distinct,
-        method=args.method,
-        inducing=args.inducing,
+        method=args.method or ("sgpr" if within else None),
+        inducing=INDUCING if within and args.inducing is None else args.inducing,
         minibatch=minibatch,
         without=without,
         alone=group is None,
@@ -174,7 +175,9 @@ def validate(settings, task):
         ),
     )
     _check_functions(settings, task)
+    _check_near_rows(settings, task)
     mover = MOVERS.get(method, "Adam trains the posterior too")
+    refuse_beside(method, ("sgpr",), within=settings.within)
     refuse_beside(method, NATURAL, e_steps=settings.e_steps, m_steps=settings.m_steps)
     unused = [name for name in ("batch_size", "learning_rate") if getattr(settings, name)]
     _refuse(
@@ -198,6 +201,10 @@ def validate(settings, task):
             "--mpi: one process trains --method qsgp; leave --mpi out",
         ),
         (
+            settings.group is not None and settings.within is not None,
+            "--mpi: one process trains with --within; leave one of them out",
+        ),
+        (
             unused and method == "sgpr",
             "--method sgpr trains on all data by L-BFGS; leave out"
             f" {join(map(option_of, unused))}, which would have no effect",
@@ -210,6 +217,27 @@ def _refuse(*cases):
     for applies, message in cases:
         if applies:
             raise UsageError(message)
+
+
+def _check_near_rows(settings, task):
+    """Check ``--neighbours`` against the other arguments and the rows."""
+    count, rows = settings.neighbours, int((~task.test).sum())
+    if count is None:
+        return
+    refuse_beside(settings.method, WITH_NEAR_ROWS, neighbours=count)
+    for option, given in (
+        ("--layers", settings.layers),
+        ("--patch-shape", settings.patch_shape),
+        ("--latents", settings.latents),
+        ("--mpi", settings.group),
+        (f"--likelihood {task.likelihood}", task.kind == "multiclass"),
+        (f"--likelihood {task.likelihood}", task.likelihood in VARYING),
+        ("a missing target", targets.weights_of(task.y[~task.test]) is not None),
+    ):
+        if given:
+            raise UsageError(f"--neighbours: {option} cannot be combined with it; leave one out")
+    if count >= rows:
+        raise UsageError(f"--neighbours {count} is not below the {rows} training rows; give fewer")
 
 
 def _check_functions(settings, task):

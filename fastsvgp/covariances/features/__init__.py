@@ -1,7 +1,7 @@
 """Features of covariances: Phi(x) w, w ~ N(0, I), is a function of the prior."""
 
 from .base import Features, part_seeds
-from .composed import Mapped, Modulated, OfPatches, Stacked
+from .composed import Mapped, Modulated, OfPatches, OfPoints, Stacked
 from .explicit import Explicit
 from .fourier import ScaleMixture, StationaryFeatures
 
@@ -11,6 +11,7 @@ __all__ = [
     "Mapped",
     "Modulated",
     "OfPatches",
+    "OfPoints",
     "ScaleMixture",
     "Stacked",
     "StationaryFeatures",

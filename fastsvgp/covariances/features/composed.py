@@ -153,3 +153,39 @@ class OfPatches(_InRuns):
     def multiply_inducing(self, inducing, w):
         """Return g at inducing patches."""
         return self._part.multiply(inducing, w)
+
+
+class OfPoints(_InRuns):
+    """Features of weighted sums of points, f(row) = sum_p w_p g(x_p); inducing variables g(Z).
+
+    ``part`` are the features of g. ``split(X)`` returns x (..., n, P, D) and w (..., n, P), and
+    ``join`` the cotangent of X from theirs: with f_bar, those of g(x_p) are w_p f_bar, and w_p_bar
+    sums g(x_p) f_bar over the functions that share the points.
+    """
+
+    def __init__(self, part, split, join):
+        self._part, self._split, self._join, self.size = part, split, join, part.size
+
+    def _numbers(self, X, w):
+        return 2 * X.shape[-1] * (w.shape[0] * w.shape[1] + (1 if X.ndim == 2 else len(X)))
+
+    def _at_points(self, X):
+        x, weights = self._split(X)
+        return x.reshape(*X.shape[:-2], -1, x.shape[-1]), x.shape, weights
+
+    def _values(self, X, w):
+        flat, _, weights = self._at_points(X)
+        g = self._part.multiply(flat, w).reshape(*w.shape[:2], *weights.shape[-2:])
+        return (g * (weights if X.ndim == 2 else weights[:, None])).sum(axis=-1)
+
+    def _values_vjp(self, bar, X, w):
+        flat, shape, weights = self._at_points(X)
+        g_bar = bar[..., None] * (weights if X.ndim == 2 else weights[:, None])
+        g_bar = np.ascontiguousarray(g_bar.reshape(*bar.shape[:2], -1), like=X)
+        x_bar = self._part.multiply_vjp(g_bar, flat, w).reshape(shape)
+        g = self._part.multiply(flat, w).reshape(*bar.shape, -1)
+        return self._join((x_bar, (g * bar[..., None]).sum(axis=(0, 1) if X.ndim == 2 else 1)))
+
+    def multiply_inducing(self, inducing, w):
+        """Return g at inducing points."""
+        return self._part.multiply(inducing, w)

@@ -19,8 +19,9 @@ from ...check.scale import DataScale
 from ...distributed.reduce import call_on_ranks
 from ...latents.bound import MultiGP
 from ...layers.bound import DeepGP, DrawOptions
+from ...near.model import VIF, RowOptions
 from ...posteriors.locate import posteriors_of
-from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, Seed
+from ...records.typed import ArrayLike, Group, Names, OfRows, OfSteps, RecordT, Seed
 from ...runtime import deferred_checks
 from ...runtime.edge import public_call, run
 from . import sites  # noqa: F401, registers its step
@@ -115,7 +116,7 @@ def natural_step_and_grad(
     weights: ArrayLike | None = None,
     monotone: bool = False,
     group: Group | None = None,
-    **random: Unpack[Random],
+    **random: Unpack[OfRows],
 ) -> tuple[RecordT, NaturalStepInfo, float, RecordT]:
     """Take a ``natural_step``, then evaluate ``elbo_and_grad`` at the new q(u), on one batch.
 
@@ -262,3 +263,4 @@ def _reuse_blocks(call, model, layer, wrt):
 
 models.share(MultiGP, SVGP, "natural_step", "natural_step_and_grad")
 models.share(DeepGP, SVGP, "natural_step", options=DrawOptions)
+models.share(VIF, SVGP, "natural_step", "natural_step_and_grad", options=RowOptions)

@@ -83,7 +83,7 @@ class Minibatches:
         """Take ``count`` steps; ``size(part)`` multiplies the step size once that part is done."""
         for step in range(count):
             self._size = self._rate * size(step / count)
-            batch, weights = self._draw(), self._rows.weights
+            (batch, options), weights = self._draw(), self._rows.weights
             model, _, value, grad = natural_step_and_grad(
                 self.model,
                 self._rows.X[batch],
@@ -91,8 +91,10 @@ class Minibatches:
                 step_size=self._natural(self.steps),
                 num_data=len(self._rows),
                 weights=None if weights is None else weights[batch],
+                **options,
             )
-            self.model, self._state = self._optimiser.step(model, grad, self._state, value)
+            model, self._state = self._optimiser.step(model, grad, self._state, value)
+            self._move_to(model)
             self.steps += 1
             plan.did(self._flops, self._cost)
 
@@ -141,11 +143,15 @@ class Minibatches:
         """The seconds that a step took; None before the first ones."""
         return self._each
 
+    def _move_to(self, model):
+        self.model = model
+
     def _draw(self):
+        """Return the rows of a batch, and options of its bound."""
         if len(self._order) < self._batch:
             self._order = self._rng.permutation(len(self._rows))
         batch, self._order = self._order[: self._batch], self._order[self._batch :]
-        return np.sort(batch)
+        return np.sort(batch), {}
 
 
 class Hyper(NamedTuple):

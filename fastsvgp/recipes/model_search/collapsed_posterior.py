@@ -31,7 +31,7 @@ from ...bounds.predict import predict_f
 from ...bounds.svgp import SVGP
 from ...check import DEFAULT_JITTER
 from ...collapsed.sgpr import SGPR, optimal_svgp
-from ...covariances import OnFeatures, Product, Sum
+from ...covariances import On, OnFeatures, Product, Sum
 from ...errors import NotPositiveDefinite
 from ...inducing import greedy_variance, kmeans, unique_rows
 from ...likelihoods import Gaussian
@@ -203,14 +203,20 @@ def score_posterior(hyper, scale, rows, held_out, count):
 
 def _score(collapsed, X, held_out):
     mean, var_f = collapsed.predict(X)
-    a, c = factors_of(mean, var_f, collapsed.noise, held_out.y, held_out.weights)
-    var = a * var_f + c * collapsed.noise
+    a, c = factors_of(
+        mean, var_f, collapsed.noise, held_out.y, held_out.weights, held_out.least_noise
+    )
+    return score_of(collapsed, mean, a * var_f + c * collapsed.noise, (a, c), held_out)
+
+
+def score_of(posterior, mean, var, factors, held_out):
+    """Return the ``ScoredPosterior`` with this mean and variance of held-out targets."""
     density = log_densities(mean, var, held_out.y, held_out.weights)
     squares = np.square(mean - held_out.y)
     gaussian = -0.5 * np.average(np.log(2 * np.pi * var) + squares / var, weights=held_out.weights)
     score = float(np.average(density, weights=held_out.weights))
     rmse = float(np.sqrt(np.average(squares, weights=held_out.weights)))
-    return ScoredPosterior(collapsed, (a, c), density, score, rmse, float(gaussian))
+    return ScoredPosterior(posterior, factors, density, score, rmse, float(gaussian))
 
 
 def density_of(found, scale, rows):
@@ -275,6 +281,8 @@ def rescale(covariance, factor):
         return replace(covariance, covariance=rescale(covariance.covariance, factor))
     if isinstance(covariance, Sum):
         return replace(covariance, parts=tuple(rescale(one, factor) for one in covariance.parts))
+    if isinstance(covariance, On):
+        return replace(covariance, part=rescale(covariance.part, factor))
     if isinstance(covariance, Product):
         first, *others = covariance.parts
         return replace(covariance, parts=(rescale(first, factor), *others))

@@ -10,6 +10,7 @@ from ...records import replace
 from .candidates import natural_steps
 
 BETTER = 2.0  # paired standard errors by which one model replaces another
+PASSES = 300  # of expectation maximisation of shares
 PRIOR_ROWS = 10  # weight of the prior of the two factors, in rows
 LARGEST = 3.0  # logarithm of a factor
 LEAST_VARIANCE = 1e-12
@@ -84,12 +85,12 @@ def log_densities(mean, var, y, weights=None):
     return tails.log_density(y - mean, sd)
 
 
-def factors_of(mean, var_f, noise, y, weights=None):
+def factors_of(mean, var_f, noise, y, weights=None, least_noise=0.0):
     """Return the factors ``(a, c)`` of the variance a v_f + c noise that fit held-out targets best.
 
-    They maximise the Gaussian density under a prior around 1. With V = a v_f + c n and
-    g = ((y - mean)^2 / V - 1) / (2 V), its derivatives are d/d log a = sum g a v_f and
-    d/d log c = sum g c n.
+    They maximise the Gaussian density under a prior around 1; c noise is at least ``least_noise``.
+    With V = a v_f + c n and g = ((y - mean)^2 / V - 1) / (2 V), its derivatives are
+    d/d log a = sum g a v_f and d/d log c = sum g c n.
     """
     from scipy.optimize import minimize
 
@@ -105,11 +106,18 @@ def factors_of(mean, var_f, noise, y, weights=None):
         prior = 0.5 * PRIOR_ROWS * (point @ point)
         return (prior - density) / total, (PRIOR_ROWS * point - slopes) / total
 
-    found = minimize(
-        loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-LARGEST, LARGEST)] * 2
-    )
+    ratio = max(least_noise, LEAST_VARIANCE) / max(noise, LEAST_VARIANCE)
+    least = float(np.clip(np.log(ratio), -LARGEST, LARGEST))
+    bounds, start = [(-LARGEST, LARGEST), (least, LARGEST)], [0.0, max(least, 0.0)]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     a, c = np.exp(found.x)
     return float(a), float(c)
+
+
+def factor_of(mean, var_f, noise, y, weights=None, least_noise=0.0):
+    """Return one factor of both, for models whose mean depends on their ratio."""
+    t = factors_of(mean, var_f + noise, 0.0, y, weights)[0]
+    return max(t, least_noise / noise)
 
 
 def better_by(first, second, weights=None):
@@ -123,6 +131,29 @@ def better_by(first, second, weights=None):
     return (
         float(mean / spread) if spread > 0 else 0.0 if mean == 0 else float(np.sign(mean) * np.inf)
     )
+
+
+def stack(densities, weights=None):
+    """Return shares (K,) of K predictive densities that maximise the log score of their mixture.
+
+    densities : (K, N) log densities of held-out rows
+
+    The score is concave in the shares; each pass of expectation maximisation raises it (stacking:
+    Yao, Vehtari, Simpson, Gelman 2018).
+    """
+    p = np.exp(densities - densities.max(axis=0))
+    counts = np.ones(p.shape[1]) if weights is None else weights
+    counts, shares = counts / counts.sum(), np.full(len(p), 1 / len(p))
+    for _ in range(PASSES):
+        parts = shares[:, None] * p
+        shares = (parts / parts.sum(axis=0)) @ counts
+    return shares
+
+
+def mix(densities, shares):
+    """Return the log densities (N,) of a mixture."""
+    top = densities.max(axis=0)
+    return top + np.log(shares @ np.exp(densities - top))
 
 
 # --- Student-t noise, at the same hyperparameters ---

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad
-from ...covariances import Linear, Matern32, Sum
+from ...covariances import Linear, Matern32, On, Sum
 from ...inducing import kmeans, median_lengthscales, unique_rows
 from ...records import replace
 from ...runtime import tuning
@@ -14,6 +14,10 @@ from .candidates import NOISE, ByMinibatches, Hyper, Minibatches, start_at_prior
 TRIALS = 1.1  # evaluations of the bound per iteration of L-BFGS
 SUBSET = 20_000  # rows among which inducing inputs are chosen
 JITTER = 1e-7  # of the exact process, whose bound loses up to N jitter / (2 noise)
+# operations for each column of the covariance of a pair of rows and its gradient; a part of it
+# costs as much as PASS columns
+OF_PAIR, PASS = 10, 5
+FEWEST = 6  # iterations of an exact process after those of a sparse one
 LEAST = 1e-30  # of the variance of a part: a copy of the model in float32 has it, too
 LEARNT = ("covariance", "noise_variance")
 
@@ -36,9 +40,20 @@ def raise_variances(covariance):
 
     L-BFGS takes that of a part that explains nothing to the smallest number of float64.
     """
-    if not isinstance(covariance, Sum):
-        return covariance
-    return Sum([replace(one, variance=max(one.variance, LEAST)) for one in covariance.parts])
+    if isinstance(covariance, Sum):
+        return Sum([raise_variances(one) for one in covariance.parts])
+    if isinstance(covariance, On):
+        return replace(covariance, part=raise_variances(covariance.part))
+    return replace(covariance, variance=max(covariance.variance, LEAST))
+
+
+def pairs(sgpr, rows):
+    """Return the operations of the covariances with rows, and of their gradient."""
+    parts = getattr(sgpr.covariance, "parts", (sgpr.covariance,))
+    columns = sum(
+        PASS + (len(part.columns) if isinstance(part, On) else rows.X.shape[1]) for part in parts
+    )
+    return OF_PAIR * columns * len(rows) * len(sgpr.inducing)
 
 
 class ByLBFGS:
@@ -55,6 +70,10 @@ class ByLBFGS:
 class Exact(ByLBFGS):
     """An exact process on few rows: all distinct rows are inducing inputs, trained by L-BFGS.
 
+    sketch : (M, D) array, optional
+        Inducing inputs of a sparse process that is trained first, if there is no time to train the
+        exact one to the end: its iterations are far quicker.
+
     Attributes
     ----------
     bound : float
@@ -63,28 +82,38 @@ class Exact(ByLBFGS):
 
     ITERATIONS = 100
 
-    def __init__(self, name, scale, rows, covariance=None):
+    def __init__(self, name, scale, rows, covariance=None, noise=NOISE, sketch=None):
         self.name, self.scale, self.rows, self.steps = name, scale, rows, 0
-        self.bound = -np.inf
+        self.bound, self._sketch = -np.inf, sketch
         covariance = covariance or plain_on(rows.X)
-        self._sgpr = SGPR(covariance, unique_rows.distinct(rows.X)[0], NOISE)
+        self._sgpr = SGPR(covariance, unique_rows.distinct(rows.X)[0], noise)
 
     def take(self, plan, seconds, part=None):
         """Train to the end if that takes at most half of the time left, else for ``seconds``."""
         rows, began = self.rows, plan.spent
         M = len(self._sgpr.inducing)
-        flops = 4 * M**2 * (len(rows) + M)
+        flops = 4 * M**2 * (len(rows) + M) + pairs(self._sgpr, rows)
         collapsed_bound_and_grad(
             self._sgpr, rows.X, rows.y, weights=rows.weights, jitter=JITTER, wrt=LEARNT
         )
         plan.did(flops)
         each = TRIALS * (plan.spent - began)
         whole = self.ITERATIONS * each
+        if self._sketch is not None and not self.steps:
+            late = plan.count(f"{self.name}: begins sparse", whole > plan.left / 2)
+            if late:
+                self._begin(plan, seconds / 2)
+                seconds -= plan.spent - began
 
         def possible():
-            return self.ITERATIONS if whole <= plan.left / 2 else max(seconds / each, 1)
+            if whole <= plan.left / 2:
+                return self.ITERATIONS
+            # after a sparse process the first iterations of L-BFGS gain nothing
+            return max(seconds / each, 1) if not self.steps or seconds > FEWEST * each else 0
 
         count = plan.count(f"{self.name}: iterations", possible)
+        if not count:
+            return
         settings = dict(steps=count, fixed=("inducing",), jitter=JITTER, weights=rows.weights)
         self._sgpr, info, _ = routine.train(self._sgpr, rows.X, rows.y, settings, lambda *_: None)
         if info.interrupted:
@@ -92,6 +121,25 @@ class Exact(ByLBFGS):
         self.steps += info.steps
         self.bound = float(info.values[-1]) if len(info.values) else self.bound
         plan.did(flops * TRIALS * info.steps, info.steps)
+
+    def _begin(self, plan, seconds):
+        """Train a sparse process with the same covariance."""
+        rows, sparse = self.rows, replace(self._sgpr, inducing=self._sketch)
+        flops = 4 * len(self._sketch) ** 2 * (len(rows) + len(self._sketch)) + pairs(sparse, rows)
+        began = plan.spent
+        collapsed_bound_and_grad(sparse, rows.X, rows.y, weights=rows.weights, wrt=LEARNT)
+        plan.did(flops)
+        each = TRIALS * (plan.spent - began)
+        possible = min(max(seconds / each, 1), self.ITERATIONS)
+        count = plan.count(f"{self.name}: sparse iterations", possible)
+        sparse, info = fit(
+            sparse, rows.X, rows.y, weights=rows.weights, steps=count, fixed=("inducing",)
+        )
+        if info.interrupted:
+            raise KeyboardInterrupt
+        plan.did(flops * TRIALS * info.steps, info.steps)
+        self._sgpr = replace(sparse, inducing=self._sgpr.inducing)
+        self.steps += info.steps
 
     def get_state(self):
         return self._sgpr, None, None, {"steps": self.steps}
@@ -101,13 +149,21 @@ class Exact(ByLBFGS):
 
 
 class Plain(ByLBFGS):
-    """A sparse process: minibatches first, then L-BFGS on the collapsed bound of some rows."""
+    """A sparse process: minibatches first, then L-BFGS on the collapsed bound of some rows.
+
+    start : Hyper, optional
+        A trained one, from which L-BFGS begins.
+    """
 
     M, BATCH, RATE, NATURAL = 256, 512, 0.05, 0.1
 
-    def __init__(self, name, scale, rows, rng, rows_at_once=3000):
+    def __init__(self, name, scale, rows, rng, rows_at_once=3000, start=None):
         self.name, self.scale, self.rows, self._rng = name, scale, rows, rng
         self.rows_at_once, self.steps, self._each, self._started = rows_at_once, 0, None, False
+        if start is not None:
+            self._started, self._at_rows = True, False
+            self._sgpr = SGPR(start.covariance, start.inducing, start.noise)
+            return
         distinct = unique_rows.distinct(rows.X, rows.weights)[0]
         self._at_rows = len(distinct) <= self.M
         Z = distinct if self._at_rows else kmeans(rows.X, self.M, rng=0)
@@ -125,6 +181,7 @@ class Plain(ByLBFGS):
         rows = self.rows.draw(self.rows_at_once, self._rng)
         fixed = ("inducing",) if self._at_rows else ()
         flops = 4 * len(self._sgpr.inducing) ** 2 * (len(rows) + len(self._sgpr.inducing))
+        flops += pairs(self._sgpr, rows)
         if self._each is None or self._each[0] != len(rows):
             before = plan.spent
             collapsed_bound_and_grad(self._sgpr, rows.X, rows.y, weights=rows.weights)

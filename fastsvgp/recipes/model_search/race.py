@@ -19,7 +19,7 @@ from .rows import scale_rows
 INPUTS, FIRST, SECOND = 0.03, 0.05, 0.07
 SHORTEST = 0.6, 0.06  # shortest slice in seconds, but at most this part of the time
 CLOSE = 0.005  # nats per row: ranks are chosen only if raw inputs are worse by more
-PATIENCE = 3  # looks without a gain after which the training of the winner ends
+PATIENCE = 2  # looks without a gain after which the training of the winner ends
 SETTLING = 0.01, 0.04  # parts of the time in which step sizes fall
 # time of the last posterior: this part of the time or this many seconds, whichever is more, but at
 # most this part of the rest
@@ -305,7 +305,7 @@ class Race:
                 return False
             worse = 0 if look is self.best else worse + 1
             if worse == PATIENCE:
-                self.say(f"{winner.name}: ended, because three looks gained nothing")
+                self.say(f"{winner.name}: ended, because two looks gained nothing")
                 break
         return True
 

@@ -1,27 +1,24 @@
-"""The search for real-valued targets: its candidates, and the collapsed posterior at the end."""
+"""The search for real-valued targets: its candidates."""
+
+from dataclasses import replace
 
 import numpy as np
 
-from ...covariances import OnFeatures
 from ...errors import NotPositiveDefinite
-from ...inducing import unique_rows
 from ...runtime import tuning
 from ..scaling import constant
 from .candidates import DEEP, RELU, WIDE, WIDER, Deep
-from .collapsed_posterior import (
-    ROWS,
-    M,
-    are_rows,
-    density_of,
-    make_svgp,
-    posterior_of,
-    score_posterior,
-)
-from .held_out_density import BETTER, better_by, gains, steps_of, student_noise, train_with_tails
+from .collapsed_posterior import ROWS, M, density_of, score_posterior
+from .held_out_density import BETTER, better_by
+from .near_rows import FEWEST, OF_ROW, Near, score_near
 from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
-from .race import FAILURES, FIRST, Race, reason
-from .rows import scale_rows
+from .race import FIRST, reason
+from .regression_answer import FromLook
+from .rows import pooled_variance
+from .structures import leave_one_out, structures
 
+OTHERS_PART = 0.2  # of the time, which structures leave to networks and near rows
+STRUCTURE = 0.1  # of the time, for an exact process of another structure
 EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
 BY_BOUND = 0.35  # of the time, for each of two exact processes on few rows
 HIGHER = 3.0  # nats by which a linear part has to raise the bound
@@ -32,23 +29,29 @@ LONG = 150  # seconds from which one network is larger
 LATER, LAST_ROWS = 6000, 15_000  # rows for L-BFGS of a plain process: in the race, at the end
 RELEVANT = "minibatches from relevant lengthscales"
 LEAST_RELEVANCE, IRRELEVANT, SHARE = 0.01, 0.3, 0.2
-MOST = 1024  # inducing inputs of the last posterior
-SLOW = 3e10  # its operations per second
 
 
-class Regression(Race):
+class Regression(FromLook):
     """A search for real-valued targets, which are standardised."""
 
     def __init__(self, *given):
         super().__init__(*given)
+        if self.held_out is not None:
+            least = pooled_variance(self.rows)
+            self.held_out = replace(self.held_out, least_noise=least)
         self.constant = bool(constant(np.ptp(self.rows.y), self.rows.y))
 
     def rehearsal_candidates(self):
         data, rng = ("", *self._data("raw")), self._rng()
         networks = [Deep(*data, rng, one, M=8) for one in (WIDE, RELU)]
-        return [Exact(*data), Plain(*data, rng), *networks]
+        plain = Plain(*data, rng)
+        return [Exact(*data), plain, *networks, Near("", plain, self._plan, 8)]
 
     def _score_at(self, candidate):
+        if isinstance(candidate, Near):
+            found = score_near(candidate.model, candidate.scale, self.held_out)
+            self._plan.did(OF_ROW * len(self.held_out))
+            return found.score, found.rmse, found.factors
         rows = candidate.rows.draw(ROWS, np.random.default_rng(1))
         found = score_posterior(candidate.model, candidate.scale, rows, self.held_out, M)
         self._plan.did(3 * M**2 * len(rows) + 20 * M**3 + 4 * M**2 * len(self.held_out), 10)
@@ -62,9 +65,29 @@ class Regression(Race):
         T = self._plan.seconds
         plain, inputs = self._inputs(T)
         if self._few:
-            self._exact(T, inputs)
+            self._exact(T, plain, inputs)
         networks = [*self._networks(plain, inputs, T)] if self._takes_networks else []
-        return [plain, *networks, *([] if self._few else self._relevant(T))]
+        if self._few:
+            return [plain, *networks, *self._near(plain, inputs, T)]
+        others = [*self._others_of(plain, inputs), *self._near(plain, inputs, T)]
+        return [plain, *networks, *others, *self._relevant(T)]
+
+    def _others_of(self, plain, inputs):
+        """Yield sparse processes of other structures, from the plain one."""
+        if not isinstance(plain, Plain):
+            return
+        hyper, (scale, rows) = plain.model, self._data(inputs)
+        some = rows.draw(LATER, np.random.default_rng(0))
+        for label, covariance in structures(hyper.covariance, some.X):
+            start = hyper._replace(covariance=covariance)
+            yield Plain(f"{label}, {inputs} inputs", scale, rows, self._rng(), LATER, start)
+
+    def _near(self, plain, inputs, T):
+        """Return a process with near rows, if rows are many and in memory."""
+        if len(self.rows) < FEWEST or not isinstance(self.rows.X, np.ndarray):
+            return []
+        count = Plain.M if T >= LONG else Plain.M // 2
+        return [Near(f"near rows, {inputs} inputs", plain, self._plan, count)]
 
     def _first(self, candidates):
         # an exact process has run before
@@ -125,14 +148,67 @@ class Regression(Race):
             winner.rows_at_once = LAST_ROWS
         return super()._train_on(winner, seconds)
 
-    def _exact(self, T, inputs):
-        """Train exact processes on raw inputs, and on ranks if these are better."""
+    def _exact(self, T, plain, inputs):
+        """Train exact processes on raw inputs, and on ranks if these are better.
+
+        They begin at the plain process, if that has found anything.
+        """
+        start, sketch = {}, None
+        if isinstance(plain, Plain) and self._score(plain) > tuning.current.useless_density:
+            hyper = plain.model
+            start = {"covariance": hyper.covariance, "noise": hyper.noise}
+            if len(hyper.inducing) < len(self.rows):
+                sketch = hyper.inducing
         for name in dict.fromkeys(("raw", inputs)):
-            exact = Exact(f"exact, {name} inputs", *self._data(name))
+            exact = Exact(f"exact, {name} inputs", *self._data(name), **start)
             self._go(exact, EXACT_PART * T)
             look = self._last(exact)
             if look is not None and (self.first is None or self._replaces(look)):
-                self.first = look
+                self.first, best = look, exact
+        if self.first is not None:
+            self._structures(T, best, sketch)
+
+    def _structures(self, T, plain, sketch):
+        """Train exact processes of other structures, from the plain one.
+
+        The first candidate is then the one with the best leave-one-out density, if it is better
+        than a simpler one by two standard errors.
+        """
+        hyper, rows = plain.model, plain.rows
+        left = self._leave_one_out(plain)
+        if left is None:
+            return
+        best = left.density
+        for label, covariance in structures(hyper.covariance, rows.X):
+            late = self._plan.left < OTHERS_PART * T
+            if self._plan.count("no time for a structure", late):
+                break
+            exact = Exact(
+                f"{plain.name}, {label}", plain.scale, rows, covariance, hyper.noise, sketch
+            )
+            look = self._go(exact, STRUCTURE * T)
+            if look is None:
+                continue
+            left = self._leave_one_out(exact)
+            if left is None:
+                continue
+            better = better_by(left.density, best, rows.weights)
+            self.say(
+                f"{look.candidate}: {better:+.1f} standard errors of leave-one-out densities over"
+                f" {self.first.candidate}"
+            )
+            if better > BETTER:
+                self.first, best = look, left.density
+
+    def _leave_one_out(self, exact):
+        """Keep and return the ``LeaveOneOut`` of an exact process; None where it has no factor."""
+        try:
+            left = leave_one_out(exact.model, exact.rows, self._plan)
+        except NotPositiveDefinite as error:
+            self.say(f"{exact.name}: no row can be left out ({reason(error)})")
+            return None
+        self._exact_looks[exact.name] = left
+        return left
 
     def _replaces(self, look):
         """Whether a look is better than the first candidate by two standard errors.
@@ -185,118 +261,3 @@ class Regression(Race):
         if not possible:
             self.say(f"{RELEVANT}: left out, because its start takes too large a part of the time")
         return [candidate] * possible
-
-    # --- from the best look to a model of all rows ---
-
-    def answer(self, interrupted):
-        if self.held_out is None or not self.looks:
-            rows = scale_rows(self.rows, self.best.scale)
-            collapsed = posterior_of(self.best.model, rows, M, tune=not self.constant)
-            svgp, _ = self._train_on_all(self.best, collapsed, (1.0, 1.0))
-            return svgp, self.best
-        look, found = self._best(interrupted)
-        if not interrupted:
-            look, found = self._final(look, found)
-        svgp, factors = self._train_on_all(look, found.collapsed, found.factors)
-        unusual = tuning.current.unusual_factor
-        for name, factor in zip(("variance of f", "noise"), factors, strict=True):
-            if not 1 / unusual <= factor <= unusual:
-                self.say(f"held-out rows multiply the {name} by {factor:.2g}")
-        if not interrupted:
-            svgp = self._try_tails(svgp, look, found)
-        self.say(f"model: {look.candidate}, {len(svgp.inducing)} inducing inputs, all rows")
-        return svgp, look
-
-    def _best(self, interrupted):
-        """Return the best look and its ``ScoredPosterior``; M inducing inputs, or more by time."""
-        for look in sorted(self.looks, key=lambda look: -look.score):
-            rows = scale_rows(self.rows, look.scale)
-            given = look.model, look.scale, rows, self.held_out
-            counts = {M} if interrupted or self._learnt(look) else {M, self._largest(rows, look)}
-            found = []
-            for count in sorted(counts):
-                try:
-                    found.append(score_posterior(*given, count))
-                except NotPositiveDefinite as error:
-                    failed = error
-                    continue
-                one = found[-1]
-                self.say(
-                    f"{look.candidate} with {len(one.collapsed.Z)} inducing inputs: held-out log"
-                    f" density {one.score:.3f}, RMSE {one.rmse:.4g}"
-                )
-            if found:
-                return look, max(found, key=lambda one: one.score)
-        raise failed
-
-    def _learnt(self, look):
-        """Whether a look has learnt more than M inducing inputs."""
-        return look.model.inducing is not None and len(look.model.inducing) > M
-
-    def _largest(self, rows, look):
-        """Return the number of inducing inputs that the remaining time allows."""
-        network = isinstance(look.model.covariance, OnFeatures)
-
-        def decide():
-            flops = max(self._plan.left - 0.5, 0.3) / 3 * SLOW
-            most = max(M, len(rows) // 8) if network else MOST
-            return np.clip(np.sqrt(flops / (2 * len(rows) + 3000)), 128, min(MOST, most))
-
-        return self._plan.count("inducing inputs", decide)
-
-    def _final(self, look, found):
-        """Choose between the winner, with the posterior ``found``, and the first candidate."""
-        both = {look.candidate: found}
-
-        def densities(one):
-            if one is not look:
-                rows = scale_rows(self.rows, one.scale)
-                both[one.candidate] = score_posterior(one.model, one.scale, rows, self.held_out, M)
-            return density_of(both[one.candidate], one.scale, self.last)
-
-        look = self._last_word(look, densities)
-        return look, both[look.candidate]
-
-    def _train_on_all(self, look, collapsed, factors):
-        """Return ``make_svgp`` of all rows."""
-        rows = scale_rows(self.whole, look.scale)
-        Z = collapsed.Z
-        if are_rows(Z, scale_rows(self.rows, look.scale)):
-            Z = unique_rows.distinct(rows.X)[0]
-        return make_svgp(collapsed, Z, factors, rows)
-
-    def _try_tails(self, svgp, look, found):
-        """Try Student-t noise if the tails of residuals are heavy.
-
-        It replaces Gaussian noise if held-out rows prefer it by two standard errors.
-        """
-        held_out = self.held_out
-        X, rows = look.scale.X(held_out.X), scale_rows(self.rows, look.scale)
-        mean, var_f = found.collapsed.predict(X)
-        noise = student_noise(held_out.y - mean, found.factors[0] * var_f, held_out.weights)
-        if noise is None:
-            return svgp
-        Z = found.collapsed.Z
-        try:
-            gaussian, _ = make_svgp(found.collapsed, Z, found.factors, rows)
-            start, _ = make_svgp(found.collapsed, Z, (1.0, 1.0), rows)
-            steps = steps_of(start, noise, rows, self._plan)
-            if steps is None:
-                return svgp
-            heavy = train_with_tails(start, noise, rows, steps, self._plan)
-            better, by_moments = gains(heavy, gaussian, X, held_out.y, held_out.weights)
-            taken = better > BETTER and by_moments > -BETTER
-            if taken:
-                start, _ = self._train_on_all(look, found.collapsed, (1.0, 1.0))
-                svgp = train_with_tails(
-                    start, noise, scale_rows(self.whole, look.scale), steps, self._plan
-                )
-        except FAILURES as error:
-            self.say(f"Student-t noise: failed ({reason(error)})")
-            return svgp
-        self.say(
-            f"Student-t noise with {noise.df:.1f} degrees of freedom:"
-            f" {'taken' if taken else 'not taken'}, {better:+.1f} standard errors on held-out rows,"
-            f" {by_moments:+.1f} by mean and variance"
-        )
-        return svgp

@@ -24,6 +24,7 @@ from ..scaling import (
 
 LIKELIHOODS = ("gaussian", "poisson", "classes", *BINARY, *MULTICLASS)
 SHIFT = np.uint64(32)
+FREEDOM = 30  # degrees of freedom below which a variance within groups says nothing
 HASHED = 8192  # rows that are hashed at a time
 CHUNK = 2**21  # numbers per chunk of a pass over all rows
 RANKED = 20_000  # rows from which the quantiles of inputs are computed
@@ -31,11 +32,16 @@ RANKED = 20_000  # rows from which the quantiles of inputs are computed
 
 @dataclass(frozen=True)
 class SearchRows:
-    """Rows X (N, D), y (N,), weights (N,) or None. ``X`` is an array, or ``MappedInputs``."""
+    """Rows X (N, D), y (N,), weights (N,) or None. ``X`` is an array, or ``MappedInputs``.
+
+    Held-out rows have the least noise variance that training rows with equal inputs allow: held-out
+    rows themselves hardly show it where their equals stay together.
+    """
 
     X: Any
     y: np.ndarray
     weights: Any = None
+    least_noise: float = 0.0
 
     def __len__(self):
         return len(self.X)
@@ -83,6 +89,19 @@ def groups_of(X, rng):
         bits = np.ascontiguousarray(X[rows] + 0.0).view(np.uint64)  # turns -0.0 into 0.0
         hashed[rows] = ((bits ^ (bits >> SHIFT)) * odd).sum(axis=1, dtype=np.uint64)
     return np.unique(hashed, return_inverse=True)[1].ravel()
+
+
+def pooled_variance(rows):
+    """Return the variance of targets within groups of rows with equal inputs; 0 if there are few.
+
+    For a model without noise these targets contradict each other.
+    """
+    groups = groups_of(rows.X, np.random.default_rng(0))
+    w = np.ones(len(rows)) if rows.weights is None else rows.weights
+    counts, totals = np.bincount(groups, w), np.bincount(groups, w * rows.y)
+    squares = w @ np.square(rows.y - (totals / counts)[groups])
+    freedom = np.maximum(counts - 1, 0).sum()
+    return float(squares / freedom) if freedom >= FREEDOM else 0.0
 
 
 def number_held(rows, part, least, most):
@@ -184,6 +203,7 @@ def scale_of(kind, X, y, scale_target, weights):
         part -= scale.x_mean
         squares += counts[rows] @ np.square(part, out=part)
     scale.x_scale = constant_scale(np.sqrt(squares / counts.sum()), largest)
+    scale.x_ends = np.stack(ends_of(X))
     return scale
 
 

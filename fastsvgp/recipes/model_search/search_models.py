@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ... import check
-from ...covariances import OnFeatures
 from ...likelihoods import Poisson
 from ...records.typed import ArrayLike, Seed
 from ...runtime import tuning
@@ -36,7 +35,7 @@ class SearchResult(Start):
 
     Attributes
     ----------
-    model : SVGP
+    model : SVGP, VIF or Mixture
         Trained, in float64 and standardised units: ``fs.predict_y(found.model, found.scale.X(X))``.
     fit : dict
         Empty, because the model is trained.
@@ -86,11 +85,13 @@ def search(
     """Find the best model in an amount of time.
 
     Train candidates for a short time each: processes on inputs, on their ranks, and on the features
-    of networks; for classes and counts a linear model, too. The best one on held-out rows gets the
+    of networks; for real-valued targets other structures of the covariance and near rows, for
+    classes and counts a linear model. The best one on held-out rows gets the
     rest of the time. Other held-out rows, used once, decide whether it replaces the first
     candidate. For real-valued targets this is an exact process (up to 1,500 rows) or a process from
     relevant lengthscales; for classes and counts it is the linear model or the process on inputs.
-    The final posterior uses all rows.
+    The final posterior uses all rows. Several candidates become a ``Mixture`` where that predicts
+    better.
 
     Parameters
     ----------
@@ -180,9 +181,8 @@ def search(
             model, chosen = race.answer(interrupted)
     # without a race the answer is a process on inputs, which goes back to its prior by itself
     if not extrapolate and (likelihood is not None or race.looks):
-        plain = chosen.scale is raw and not isinstance(model.covariance, OnFeatures)
         # linear parts of classes and counts would grow
-        held = likelihood is not None or not plain
+        held = likelihood is not None or chosen.scale is not raw
         model = unsure_outside(model, chosen.scale, rows, held)
     looks = tuple(one.to_json() for one in race.looks)
     return SearchResult(

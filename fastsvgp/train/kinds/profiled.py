@@ -9,6 +9,7 @@ from ...errors import Diverged
 from ...models import is_default
 from ...optim.flat import free_paths
 from ...posteriors.locate import moves_naturally, paths_of_q, posteriors_of
+from ...priors.on_models import plus_log_prior
 from ...records import matches
 from ...runtime import devices
 from ..arguments import seed_of
@@ -97,7 +98,8 @@ class ProfiledSteps(CollapsedSteps):
     def _bound_and_grad(self, model, jitter):
         X, Y, options = self._X, self._Y, self._options | {"jitter": jitter}
         model = step_to_optimum(model, X, Y, steps=MOST, tolerance=NATS, **options)
-        value, grad = elbo_and_grad(model, X, Y, wrt=self._unravel.paths, **options)
+        found = elbo_and_grad(model, X, Y, wrt=self._unravel.paths, **options)
+        value, grad = plus_log_prior(self._priors, model, *found)
         least = -np.inf if self._reference is None else -self._reference
         if value < least - FAR * max(1.0, abs(least)):
             # a line search that saw such a value would go back too far

@@ -74,7 +74,7 @@ class QSGPOptions:
 @models.with_options(QSGPOptions)
 def sampled_training(request):
     """Make the ``Recorder`` of a training of a QSGP."""
-    request.refuse("a QSGP is trained on samples of its basis", "weights")
+    request.refuse("a QSGP is trained on samples of its basis", "weights", "priors")
     model, own = request.model, request.options
     qsgp.check_parts(model)
     size = count("batch_size", request.batch_size) or SAMPLED

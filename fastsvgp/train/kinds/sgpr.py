@@ -11,6 +11,7 @@ from ...collapsed.orthogonal import OrthogonalSGPR
 from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad, optimal_svgp
 from ...errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ...optim.flat import free_paths, ravel
+from ...priors.on_models import plus_log_prior
 from ...records import replace
 from ...runtime import devices
 from ...runtime.blas_scope import blas_threads_for
@@ -21,26 +22,34 @@ from ..loop import StopTraining
 from ..ranks import recording
 from ..state import TrainingState, settle, started
 from ..steps import MoreJitter, Snapshot, Steps
+from .growing import ITERATIONS, GrowingSets, SGPROptions
 
 log = logging.getLogger("fastsvgp")
-ITERATIONS = 1000
 # commands of rank 0 to the others: end, evaluate a trial point, accept a point
 END, TRIAL, ACCEPTED = 0, 1, 2
 
 
 @models.with_options(models.NoOptions)
-def sgpr_training(request):
-    """Make the ``Recorder`` of a training of an SGPR."""
+def collapsed_training(request, **fields):
+    """Make the ``Recorder`` of a training on a collapsed bound; ``fields`` of its state."""
     refuse_batches(request, f"an {type(request.model).__name__} is trained")
     moved = free_paths(request.model, request.fixed or ())
     if not moved:
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     check.parts(request.model)
-    return full_batch_training(request, moved, check_arrays, CollapsedSteps)
+    return full_batch_training(request, moved, check_arrays, CollapsedSteps, **fields)
+
+
+@models.with_options(SGPROptions)
+def sgpr_training(request):
+    """Make the ``Recorder`` of a training of an SGPR, or trainings with a growing number."""
+    if request.options.within is None:
+        return collapsed_training(request)
+    return GrowingSets(request, collapsed_training)
 
 
 models.register(SGPR, fit=sgpr_training)
-models.register(OrthogonalSGPR, fit=sgpr_training)
+models.register(OrthogonalSGPR, fit=collapsed_training)
 
 
 def check_arrays(model, X, Y):
@@ -79,6 +88,7 @@ def full_batch_training(request, moved, checked, steps, **fields):
         total=plan.steps,
         num_data=len(request.X) if plan.group is None else plan.group.num_rows,
         moved=moved,
+        priors=request.priors,
         jitter=request.jitter,
     )
     fields |= request.about | {"settings": settings}
@@ -92,7 +102,7 @@ def full_batch_training(request, moved, checked, steps, **fields):
     ]
     with contextlib.nullcontext() if plan.group is None else locating(plan.group.locate):
         state, jitter, dtype = settle(state, request.jitter, checked, *data)
-    made = steps(state, data, request.fixed or (), jitter, dtype, plan.group)
+    made = steps(state, data, request.fixed or (), jitter, dtype, plan.group, request.priors)
     return recording(state, made, plan)
 
 
@@ -105,13 +115,14 @@ class CollapsedSteps(Steps):
     unit = "iteration"
     transform = "softplus"  # of positive parameters
 
-    def __init__(self, state, data, fixed, jitter, dtype, group=None):
+    def __init__(self, state, data, fixed, jitter, dtype, group=None, priors=None):
         (self._X, self._Y, self._weights), self._jitter = data, jitter
         self._with_more_jitter = MoreJitter(jitter, dtype)
         self._start, self._step = state.model, state.step
         self._vector, self._unravel = ravel(state.model, fixed=fixed, transform=self.transform)
         self.snapshot = Snapshot(lambda: state.model)
         self._retried, self._reference, self._group = False, None, group
+        self._priors = priors
 
     def run(self, count, record):
         if self._group is None:
@@ -231,12 +242,13 @@ class CollapsedSteps(Steps):
     _keep_model = _model_at
 
     def _bound_and_grad(self, model, jitter):
-        """Return the bound that is maximised, and its gradient in the free fields."""
+        """Return the objective that is maximised, and its gradient in the free fields."""
         weights, wrt = self._weights, self._unravel.paths
         more = {} if self._group is None else {"group": self._group}
-        return collapsed_bound_and_grad(
+        found = collapsed_bound_and_grad(
             model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more
         )
+        return plus_log_prior(self._priors, model, *found)
 
     @staticmethod
     def _host(vector):

@@ -122,10 +122,10 @@ def minibatch_training(request):
         )
     random = {name: count(name, value) for name, value in request.random.items()}
     _check_random(random, model)
-    optimisers = _assign_leaves(request)
+    optimisers = assign_leaves(request)
     _check_inverse(optimisers.inverse, weights, random)
     alone = request.plan.group is None
-    steps = _choose_steps(own, model, optimisers, random) if alone else MinibatchSteps
+    steps = _choose_steps(request, optimisers, random) if alone else MinibatchSteps
     return recorder(request, steps, optimisers, random, checked)
 
 
@@ -170,11 +170,14 @@ def _check_graph(graph, model, plan):
         )
 
 
-def _choose_steps(own, model, optimisers, random):
+def _choose_steps(request, optimisers, random):
     """Return ``CapturedSteps`` if steps are to be captured and can be, else ``MinibatchSteps``."""
+    own, model = request.options, request.model
     if own.graph is False:
         return MinibatchSteps
-    reason = reason_against(model, optimisers, random, ours=own.graph == "auto")
+    reason = "`priors` are summed on the host"
+    if request.priors is None:
+        reason = reason_against(model, optimisers, random, ours=own.graph == "auto")
     if reason is None:
         return CapturedSteps
     if own.graph is True:
@@ -209,7 +212,7 @@ class Optimisers(NamedTuple):
         return cls(optimiser, natural, inverse, e_steps, m_steps)
 
 
-def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
+def recorder(request, steps: Callable[..., Steps], optimisers, random, checked, batches=batches_of):
     """Make the ``Recorder`` of a training by ``steps``, a subclass of ``MinibatchSteps``.
 
     request : Request
@@ -217,25 +220,27 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
     random : dict of int
     checked : ``checked(model, X, Y)`` refuses an invalid model or first batch; the last item of its
         result is the dtype of the bound
+    batches : ``batches(session, X, Y, size, seed, weights)`` makes the batches
     """
     model, X, group = request.model, request.X, request.plan.group
     size = count("batch_size", request.batch_size) or 1024
-    batches = batches_of(group, X, request.Y, size, seed_of(request.rng), request.weights)
+    found = batches(group, X, request.Y, size, seed_of(request.rng), request.weights)
     *_, e_steps, m_steps = optimisers
     per_round = e_steps + m_steps - 1
-    plan = request.make_plan(batches, per_round)
+    plan = request.make_plan(found, per_round)
     optimisers = Optimisers(*(lasting(one, plan.steps) for one in optimisers))
     optimiser, natural, inverse, *_ = optimisers
     settings = comparison.settings(
         total=plan.steps,
         num_data=len(X) if group is None else group.num_rows,
-        batch_size=batches.size,
+        batch_size=found.size,
         e_steps=e_steps,
         m_steps=m_steps,
         optimiser=optimiser,
         natural_step_size=natural,
         inverse_updates=inverse,
         moved=optimiser.paths(model),
+        priors=request.priors,
         jitter=request.jitter,
         rng=given_seed(request.rng),
         **random,
@@ -244,22 +249,23 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
         model,
         initial_state(optimiser, model),
         None if natural is None else natural.init(),
-        seed=batches.seed,
+        seed=found.seed,
         settings=settings,
         **request.about,
     )
-    state, batches = begin(fresh, request.resume, batches)
+    state, found = begin(fresh, request.resume, found)
     at = state.step * per_round
-    with locating(batches.locate, at), deferred_checks.synchronous():
-        state, jitter, dtype = settle(state, request.jitter, checked, *batches.at(at))
-    return recording(state, steps(state, batches, optimisers, random, jitter, dtype), plan)
+    with locating(found.locate, at), deferred_checks.synchronous():
+        state, jitter, dtype = settle(state, request.jitter, checked, *found.at(at))
+    made = steps(state, found, optimisers, random, jitter, dtype, request.priors)
+    return recording(state, made, plan)
 
 
 models.register(SVGP, fit=minibatch_training)
 models.share(MultiGP, SVGP, "fit")
 
 
-def _assign_leaves(request):
+def assign_leaves(request):
     """Return the ``Optimisers`` of a request."""
     model, own = request.model, request.options
     optimiser = choose_optimiser(request.optimiser, request.fixed or ())

@@ -12,6 +12,7 @@ from ...bounds.objectives import elbo_and_grad
 from ...errors import BadEntry
 from ...optim.natural.step import natural_step, natural_step_and_grad
 from ...posteriors.locate import posteriors_of, replace_posteriors
+from ...priors.on_models import plus_log_prior
 from ...runtime import cuda_reductions, deferred_checks, devices
 from ..natural_steps import SHARE_FACTOR, steps_on
 from .base import MoreJitter, Snapshot, Steps
@@ -27,16 +28,16 @@ class MinibatchSteps(Steps):
     ones.
     """
 
-    def __init__(self, state, batches, optimisers, random, jitter, dtype):
+    def __init__(self, state, batches, optimisers, random, jitter, dtype, priors=None):
         self._optimiser, self._natural, self._inverse, self._e_steps, self._m_steps = optimisers
-        self._batches = batches
+        self._batches, self._priors = batches, priors
         self._random, self._jitter, self._warned = random, jitter, False
         self._with_more_jitter = MoreJitter(jitter, dtype)
         self._seed, self._step = state.seed, state.step
         self._drawn = None, None  # epoch and seed that ``_draws`` returned last
         self._group = batches.group
         self._on_device = devices.device_array(state.model) is not None
-        alone_on_device = self._group is None and self._on_device
+        alone_on_device = self._group is None and self._on_device and not priors
         self._defers_checks = alone_on_device and not getattr(self._optimiser, "needs_value", True)
         self._move_to(state.model, state.optimiser, state.natural)
 
@@ -105,7 +106,7 @@ class MinibatchSteps(Steps):
         step = self._step
         at = step * self._per_round
         batch = self._batches.at(at)
-        value = requested = natural_size = step_size = inverse = None
+        value = requested = natural_size = step_size = inverse = objective = None
         if step == 0:
             model, _ = self._update_inverse(model, batch[0])
         used, grad = self._jitter, None
@@ -125,20 +126,22 @@ class MinibatchSteps(Steps):
             if (i or grad is None) and (paths or value is None):
                 (value, grad), also_used = self._gradient(at + i, model, batch, paths)
                 used = max(used, also_used)
-            self._refuse_infinite(value, model)
+            objective, slope = plus_log_prior(self._priors, model, value, grad)
+            self._refuse_infinite(objective, model)
             if self._optimiser.paths(model):
                 step_size = self._optimiser.step_size_at(optimised)
-                model, optimised = self._optimiser.step(model, grad, optimised, value)
+                model, optimised = self._optimiser.step(model, slope, optimised, objective)
             if checks is not None and checks.holds_value:
                 value, clamped = deferred_checks.outcome(checks.report_all().get())
                 check.report_clamped(clamped)
                 self._refuse_infinite(value, model)
+                objective = value  # steps with priors defer nothing
             model = self._move_posteriors(model, grad, requested)
             model, inverse = self._update_inverse(model, batch[0])
         if self._natural is not None:
-            scheduled = self._natural.observe(scheduled, value)
+            scheduled = self._natural.observe(scheduled, objective)
         self._move_to(model, optimised, scheduled)
-        return value, {
+        return objective, {
             "step_size": step_size,
             "natural_step_size": natural_size,
             "jitter": used,

@@ -1,0 +1,1 @@
+"""Near rows: neighbours of each row for the detail that inducing inputs leave out."""

@@ -1,0 +1,83 @@
+"""Structures of a covariance: two smoothnesses, a function for each code, parts of one input.
+
+They begin at trained lengthscales. On few rows exact processes with them are compared by their
+leave-one-out densities: with K = k(X, X) + diag(n / w), and a = K^-1 y, the prediction of row i
+from all others has (Rasmussen and Williams 2006, equation 5.12)
+
+    mean y_i - a_i / (K^-1)_ii,    variance 1 / (K^-1)_ii.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import kernels
+from ...covariances import Linear, Matern12, Matern32, Matern52, On, Sum
+from ...posteriors.base import add_to_diagonals
+from .held_out_density import log_densities
+
+SHARE = 0.2  # of the variance for the parts of one input each, together
+CODES, EACH, COLUMNS = 64, 20, 1  # values of a code, rows of each, columns that are tried
+MOST = 30  # inputs that have parts of their own
+
+
+def structures(covariance, X):
+    """Yield names and covariances of other structures, which begin at a trained plain one.
+
+    X : (N, D) rows in the units of the covariance; constant columns have no part of their own
+    """
+    parts = covariance.parts if isinstance(covariance, Sum) else (covariance,)
+    linear = tuple(one for one in parts if isinstance(one, Linear))
+    smooth = next(one for one in parts if not isinstance(one, Linear))
+    v, lengthscales = float(smooth.variance), smooth.lengthscales
+    two = Matern12(v / 2, 2 * lengthscales), Matern52(v / 2, lengthscales)
+    yield "Matern12 + Matern52", Sum((*linear, *two))
+    for d in code_columns(X):
+        values = np.unique(X[:, d])
+        apart = lengthscales.copy()
+        apart[d] = np.diff(values).min() / 3
+        others = tuple(e for e in range(X.shape[1]) if e != d)
+        shared = On(Matern32(v / 2, lengthscales[list(others)]), others)
+        yield f"column {d} as codes", Sum((*linear, shared, Matern32(v / 2, apart)))
+    varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
+    if not 1 < len(varying) <= MOST:
+        return
+    each = SHARE * max(v, 0.1) / len(varying)
+    for kind in (Matern12, Matern32):
+        single = [On(kind(each, np.ones(1)), (int(d),)) for d in varying]
+        yield f"one-dimensional {kind.__name__}", Sum((*linear, Matern32(v, lengthscales), *single))
+
+
+def code_columns(X):
+    """Return the columns that may hold codes: at most ``CODES`` values, each in several rows."""
+    if X.shape[1] < 2:
+        return []
+    sizes = [np.unique(column, return_counts=True)[1] for column in X.T]
+    found = [
+        d
+        for d, counts in enumerate(sizes)
+        if 2 < len(counts) <= CODES and np.median(counts) >= EACH
+    ]
+    return sorted(found, key=lambda d: -len(sizes[d]))[:COLUMNS]
+
+
+class LeaveOneOut(NamedTuple):
+    """Of each row of an exact process, given all others: moments of f, and a log density."""
+
+    mean: Any
+    var_f: Any
+    density: Any
+
+
+def leave_one_out(hyper, rows, plan):
+    """Return the ``LeaveOneOut`` of an exact process. N^3 flops."""
+    N = len(rows)
+    K = hyper.covariance.matrix(rows.X)
+    noise = np.full(N, hyper.noise) if rows.weights is None else hyper.noise / rows.weights
+    add_to_diagonals(K, noise)
+    W = kernels.cholesky_of_inverse(K)
+    plan.did(N**3)
+    var = 1 / np.square(W).sum(axis=1)
+    mean = rows.y - var * (W @ (rows.y @ W))
+    density = log_densities(mean, var, rows.y, rows.weights)
+    return LeaveOneOut(mean, np.maximum(var - noise, 0), density)

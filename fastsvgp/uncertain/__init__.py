@@ -1,0 +1,1 @@
+"""Inputs that are uncertain: exact moments of predictions at normal inputs."""
