@@ -94,7 +94,7 @@ class SGPR:
 def collapsed_bound(
     sgpr: Record,
     X: ArrayLike,
-    Y: ArrayLike,
+    Y: ArrayLike | None = None,
     *,
     jitter: float | None = None,
     weights: ArrayLike | None = None,
@@ -137,7 +137,7 @@ def _bound(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
 def collapsed_bound_and_grad(
     sgpr: RecordT,
     X: ArrayLike,
-    Y: ArrayLike,
+    Y: ArrayLike | None = None,
     *,
     jitter: float | None = None,
     weights: ArrayLike | None = None,
@@ -209,7 +209,7 @@ def _bound_and_grad(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights, wrt=None):
 def optimal_svgp(
     sgpr: Record,
     X: ArrayLike,
-    Y: ArrayLike,
+    Y: ArrayLike | None = None,
     *,
     jitter: float | None = None,
     weights: ArrayLike | None = None,

@@ -271,16 +271,16 @@ class Covariance:
             f"{type(self).__name__} has no random features; draw joint values with sample_f"
         )
 
-    def log_spectral_density(self, squares):
-        """Log of S(omega) (m,), the Fourier transform of k, at squared frequencies (m, D)."""
+    def spectral_terms(self, D):
+        """``(columns, lengthscales, smoothness)`` of each stationary term; nu, infinite of an RBF.
+
+        Covariances that have them also have ``log_spectral_density(squares)`` (m,) at squared
+        frequencies (m, D), NaN in columns on which a term does not depend, and its ``_vjp``.
+        """
         raise TypeError(
             f"{type(self).__name__} has no spectral density in closed form; use RBF, Matern12,"
-            " Matern32, Matern52 or a sum of these"
+            " Matern32, Matern52, a sum of these, or Additive"
         )
-
-    def log_spectral_density_vjp(self, log_bar, squares, need=("covariance",)):
-        """Cotangent of the covariance, from that of ``log_spectral_density`` (m,)."""
-        raise not_written(self, "log_spectral_density_vjp", "covariance")
 
     # --- inner covariance: a covariance of features computes the features once per pass -----------
 

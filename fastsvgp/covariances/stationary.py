@@ -47,8 +47,12 @@ class Stationary(OfDistance):
     family: ClassVar[str]
     smoothness: ClassVar[float] = math.inf  # nu of a Matern
 
+    def spectral_terms(self, D):
+        scales = np.broadcast_to(self.lengthscales, (D,))
+        return [(tuple(range(D)), tuple(map(float, scales)), self.smoothness)]
+
     def _scaled_squares(self, squares):
-        """Return u (m, D) and 2 nu + s (m,), or s of an RBF."""
+        """Return u (m, D) and 2 nu + s (m,), or s of an RBF; NaN in rows of fewer columns."""
         u = squares * self.lengthscales**2
         return u, u.sum(1) + (0 if math.isinf(self.smoothness) else 2 * self.smoothness)
 
@@ -56,15 +60,19 @@ class Stationary(OfDistance):
         (_, s), nu, D = self._scaled_squares(squares), self.smoothness, squares.shape[1]
         scale = np.log(self.variance) + np.log(np.broadcast_to(self.lengthscales, (D,))).sum()
         if math.isinf(nu):
-            return scale + D / 2 * math.log(2 * math.pi) - s / 2
-        scale += D * math.log(2) + D / 2 * math.log(math.pi) + nu * math.log(2 * nu)
-        scale += math.lgamma(nu + D / 2) - math.lgamma(nu)
-        return scale - (nu + D / 2) * np.log(s)
+            found = scale + D / 2 * math.log(2 * math.pi) - s / 2
+        else:
+            scale += D * math.log(2) + D / 2 * math.log(math.pi) + nu * math.log(2 * nu)
+            scale += math.lgamma(nu + D / 2) - math.lgamma(nu)
+            found = scale - (nu + D / 2) * np.log(s)
+        return np.where(np.isnan(s), -np.inf, found)
 
     def log_spectral_density_vjp(self, log_bar, squares, need=("covariance",)):
         (u, s), nu, D = self._scaled_squares(squares), self.smoothness, squares.shape[1]
         slopes = 1 - (u if math.isinf(nu) else (2 * nu + D) * u / s[:, None])
-        each = (log_bar[:, None] * slopes).sum(0)
+        own = ~np.isnan(s)
+        log_bar = log_bar[own]
+        each = (log_bar[:, None] * slopes[own]).sum(0)
         return self.gradient(
             need,
             squares,

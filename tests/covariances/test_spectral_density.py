@@ -63,4 +63,51 @@ def test_a_part_alone(rng):
 @pytest.mark.parametrize("covariance", [fs.Linear(), fs.RBF() * fs.RBF(), fs.Periodic(fs.RBF())])
 def test_others_are_refused_by_name(covariance):
     with pytest.raises(TypeError, match=f"{type(covariance).__name__} has no spectral density"):
-        covariance.log_spectral_density(np.ones((3, 1)))
+        covariance.spectral_terms(1)
+
+
+SUMS = {
+    "on": fs.RBF(0.8, 0.7).on(1) + fs.Matern52(0.5, np.array([0.4, 1.2])).on(2, 0),
+    "twice": fs.RBF(0.8, 0.7).on(1) + fs.Matern32(0.3, 0.2).on(1),
+    "additive": fs.covariances.Additive([0.8, 0.5], np.array([0.7, 0.4, 1.1])),
+    "one scale": fs.covariances.Additive([0.8, 0.5, 0.1], 0.7),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_terms_of_some_columns(rng, name):
+    """Each row has the density of the terms of its columns, and the gradient of differences."""
+    covariance = SUMS[name]
+    rows = []
+    for columns, *_ in covariance.spectral_terms(3):
+        row = np.full(3, np.nan)
+        row[list(columns)] = rng.uniform(0, 3, len(columns))
+        rows.append(row)
+    squares = np.array(rows)
+    logs = covariance.log_spectral_density(squares)
+    assert np.isfinite(logs).all()
+    none = np.full((1, 3), np.nan)
+    assert covariance.log_spectral_density(none)[0] == -np.inf
+    bar = rng.standard_normal(len(rows))
+    grad = covariance.log_spectral_density_vjp(bar, squares)
+    found = {path: value for path, _, value in leaves(grad)}
+    for path, _, value in leaves(covariance):
+        for at in np.ndindex(np.shape(value)):
+            h = np.zeros(np.shape(value))
+            h[at] = 1e-5
+            up, down = (
+                (bar * replace_at(covariance, path, value + e).log_spectral_density(squares)).sum()
+                for e in (h, -h)
+            )
+            np.testing.assert_allclose(
+                np.asarray(found[path])[at], (up - down) / 2e-5, rtol=1e-7, atol=1e-8
+            )
+
+
+def test_an_additive_covariance_is_its_sum_of_terms():
+    additive = fs.covariances.Additive([0.8, 0.5], np.array([0.7, 0.4]))
+    terms = fs.RBF(0.8, 0.7).on(0) + fs.RBF(0.8, 0.4).on(1) + fs.RBF(0.5, np.array([0.7, 0.4]))
+    squares = np.array([[0.3, np.nan], [np.nan, 1.2], [0.5, 2.0]])
+    np.testing.assert_allclose(
+        additive.log_spectral_density(squares), terms.log_spectral_density(squares)
+    )
