@@ -34,6 +34,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "hilbert.collapsed": ("BasisGP",),
         "hilbert.model": ("BasisSVGP",),
         "hilbert.sums": ("SufficientSums", "sufficient_sums"),
+        "train.compare_sums": ("FoldScores", "compare"),
         "near.model": ("VIF",),
         "near.record": ("NearRows", "neighbours"),
         "uncertain.input_covariance": ("input_covariance",),
@@ -253,7 +254,7 @@ AbsorbedDualSites BasisGP BernoulliLogit Blocks ChevronWeights Constant Constant
 Decoupled DecoupledWeights DualSites GaussianInputs HeteroskedasticGaussian HilbertBasis
 InducingBasis InducingPair InverseFreeWhitened Laplace Layer LikelihoodForm LinearMean Marginals
 Mixture Network OnFeatures Orthogonal OrthogonalSGPR Product RandomFourier Relaxed RelevanceBasis
-RobustMax SiteSVGP Sites Sum VGP WhitenedOrthogonal ZeroMean data_term_and_grad deep_gp
+RobustMax SiteSVGP Sites Sum VGP WhitenedOrthogonal ZeroMean compare data_term_and_grad deep_gp
 dual_parameters effects elbo_and_grad_from_blocks extract_patches kl_term_and_grad laplace
 log_prior_and_grad multi_gp natural_step_and_grad natural_steps neighbours newton_schulz_step
 optimal_weights predict_f_and_vjp sampled_bound_and_grad sobol sufficient_sums tighter_bound

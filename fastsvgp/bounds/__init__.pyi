@@ -40,5 +40,6 @@ from ..hilbert.model import BasisSVGP as BasisSVGP
 from ..hilbert.sums import SufficientSums as SufficientSums, sufficient_sums as sufficient_sums
 from ..near.model import VIF as VIF
 from ..near.record import NearRows as NearRows, neighbours as neighbours
+from ..train.compare_sums import FoldScores as FoldScores, compare as compare
 from ..uncertain.input_covariance import input_covariance as input_covariance
 from ..uncertain.inputs import GaussianInputs as GaussianInputs

@@ -151,6 +151,22 @@ def _outputs(sums):
     return crossed.shape[1], crossed
 
 
+def evidence(model, sums):
+    """Compute the log evidence from sums, without the penalty of several groups."""
+    s = _forward(*checked(model, sums))
+    rest = 0.0 if s.rest is None else s.rest
+    return s.value + 0.5 * _outputs(sums)[0] * rest / float(model.noise_variance)
+
+
+def squared_errors(best, sums):
+    """Return the weighted squared errors of the mean of a ``BasisSVGP`` at the rows of sums."""
+    log_density = best.covariance.log_spectral_density(best.basis.squared_frequencies())
+    _, crossed = _outputs(sums)
+    w = np.exp(log_density / 2) * best.posterior.mean.reshape(-1, len(log_density))
+    fitted = (kernels.matmul(w, sums.gram()) * w).sum()
+    return float(np.sum(sums.squares) - 2 * np.sum(w.T * crossed) + fitted)
+
+
 def collapsed_bound(model, X, Y=None, *, jitter=None, weights=None, group=None):
     """Compute the log evidence in the basis, with Titsias' penalty for several groups."""
     model, sums = checked(model, X, Y, weights, group)
