@@ -21,7 +21,7 @@ BUDGETS = {
     "exporting": 1041,
     "fastsvgp/*.py": 1035,
     "files": 200,
-    "hilbert": 756,
+    "hilbert": 766,
     "inducing": 500,
     "interop": 500,
     "kernels": 7975,
@@ -40,7 +40,7 @@ BUDGETS = {
     "sensitivity": 260,
     "sites": 632,
     "sklearn": 1480,
-    "train": 3551,
+    "train": 3595,
     "uncertain": 849,
 }
 NO_CODE = {

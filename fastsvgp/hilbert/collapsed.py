@@ -155,7 +155,7 @@ def evidence(model, sums):
     """Compute the log evidence from sums, without the penalty of several groups."""
     s = _forward(*checked(model, sums))
     rest = 0.0 if s.rest is None else s.rest
-    return s.value + 0.5 * _outputs(sums)[0] * rest / float(model.noise_variance)
+    return float(s.value + 0.5 * _outputs(sums)[0] * rest / float(model.noise_variance))
 
 
 def squared_errors(best, sums):
@@ -167,15 +167,15 @@ def squared_errors(best, sums):
     return float(np.sum(sums.squares) - 2 * np.sum(w.T * crossed) + fitted)
 
 
-def collapsed_bound(model, X, Y=None, *, jitter=None, weights=None, group=None):
+def collapsed_bound(sgpr, X, Y=None, *, jitter=None, weights=None, group=None):
     """Compute the log evidence in the basis, with Titsias' penalty for several groups."""
-    model, sums = checked(model, X, Y, weights, group)
+    model, sums = checked(sgpr, X, Y, weights, group)
     return check.result(_forward(model, sums).value, model)
 
 
-def collapsed_bound_and_grad(model, X, Y=None, *, jitter=None, weights=None, wrt=None, group=None):
+def collapsed_bound_and_grad(sgpr, X, Y=None, *, jitter=None, weights=None, wrt=None, group=None):
     """Compute ``collapsed_bound`` and its gradient: m^3 flops from sums."""
-    model, sums = checked(model, X, Y, weights, group)
+    model, sums = checked(sgpr, X, Y, weights, group)
     wrt = check.names(wrt, model)
     s, (P, crossed) = _forward(model, sums), _outputs(sums)
     beta, squares = 1 / float(model.noise_variance), np.square(s.mean).sum(axis=1)
@@ -200,9 +200,9 @@ def collapsed_bound_and_grad(model, X, Y=None, *, jitter=None, weights=None, wrt
     return check.result(s.value, model), restricted(grad, wrt)
 
 
-def optimal_svgp(model, X, Y=None, *, jitter=None, weights=None, group=None):
+def optimal_svgp(sgpr, X, Y=None, *, jitter=None, weights=None, group=None):
     """Compute the ``BasisSVGP`` with the optimal q(v), whose bound is the collapsed one."""
-    model, sums = checked(model, X, Y, weights, group)
+    model, sums = checked(sgpr, X, Y, weights, group)
     s = _forward(model, sums)
     check.result(s.value, model)
     _report_missing(model, sums)

@@ -242,12 +242,12 @@ def _fit(model, X, Y, given, session=None, until=None):
     until : value of ``time.perf_counter`` at which to stop, or None
     """
     call = SimpleNamespace(**given)
-    if not (isinstance(X, SufficientSums) and Y is None):
-        X, Y = rows_of_both("fit", X, Y)
     if model is None and call.resume is not None:
         raise TypeError("fit: give `model` with `resume` too; fastsvgp.load(path).model is one")
     training, *_ = models.serving("fit", model)
     options, random = _own_options(model, given)
+    if not (isinstance(X, SufficientSums) and Y is None):
+        X, Y = rows_of_both("fit", X, Y)
     weights = _weights(model, Y, call.weights)
     for name in ("callback", "validate"):
         function = given[name]

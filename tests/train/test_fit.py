@@ -277,7 +277,10 @@ def test_messages(rng):
         (None, "NoneType"),
         (fs.SVGP, "type"),
     ):
-        kinds = "DeepGP, MultiGP, QSGP, SGPR, SVGP, VIF or bounds.OrthogonalSGPR"
+        kinds = (
+            "DeepGP, MultiGP, QSGP, SGPR, SVGP, VIF, bounds.BasisGP, bounds.BasisSVGP or"
+            " bounds.OrthogonalSGPR"
+        )
         with pytest.raises(TypeError, match=f"fit: `model` must be a fastsvgp.{kinds}, got {name}"):
             fs.fit(wrong, X, Y, steps=1)
     with pytest.raises(
