@@ -93,7 +93,7 @@ class SGPR:
 @public_call(SGPR)
 def collapsed_bound(
     sgpr: Record,
-    X: ArrayLike,
+    X: ArrayLike | Record,
     Y: ArrayLike | None = None,
     *,
     jitter: float | None = None,
@@ -136,7 +136,7 @@ def _bound(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
 @public_call(SGPR)
 def collapsed_bound_and_grad(
     sgpr: RecordT,
-    X: ArrayLike,
+    X: ArrayLike | Record,
     Y: ArrayLike | None = None,
     *,
     jitter: float | None = None,
@@ -208,7 +208,7 @@ def _bound_and_grad(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights, wrt=None):
 @public_call(SGPR)
 def optimal_svgp(
     sgpr: Record,
-    X: ArrayLike,
+    X: ArrayLike | Record,
     Y: ArrayLike | None = None,
     *,
     jitter: float | None = None,

@@ -9,6 +9,7 @@ from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior, Whitened
 from ..records import data, record, replace
+from ..runtime.deferred_checks import on_device
 from .basis import HilbertBasis
 from .layer import BasisPass
 
@@ -77,6 +78,8 @@ class OfBasisSVGP(ModelKind):
                 f"a BasisSVGP takes a HilbertBasis and a Whitened posterior, got a {what}"
             )
         model, X, Y, dtype = check.arguments(model, X, Y, names)
+        if on_device(model.posterior.mean):
+            raise TypeError("a BasisSVGP is computed on the host; use fs.to_host(model)")
         check_groups(model.covariance, basis)
         outputs = q.check_size(basis.size)
         model.likelihood.check_settings()

@@ -8,6 +8,7 @@ from .. import check
 from ..distributed.reduce import call_on_ranks
 from ..records import data, record
 from ..records.typed import Array, ArrayLike, Group
+from ..runtime.deferred_checks import on_device
 from ..runtime.edge import public_call
 from .basis import HilbertBasis
 
@@ -146,19 +147,20 @@ def sufficient_sums(
         raise TypeError(
             f"`basis` must be a fastsvgp.bounds.HilbertBasis, got {type(basis).__name__}"
         )
-    X, Y = (
-        one if hasattr(one, "shape") else check.as_array(name, one)
-        for name, one in (("X", X), ("Y", Y))
-    )
-    if len(X) != len(Y) or len(X) == 0 or len(Y.shape) not in (1, 2) or 0 in Y.shape:
+    rows: Any = X if hasattr(X, "shape") else check.as_array("X", X)
+    targets: Any = Y if hasattr(Y, "shape") else check.as_array("Y", Y)
+    if on_device(rows) or on_device(targets):
+        raise TypeError("sums in a basis are made on the host: give arrays of NumPy, X.get()")
+    N, shape = len(rows), tuple(targets.shape)
+    if len(targets) != N or N == 0 or len(shape) not in (1, 2) or 0 in shape:
         raise ValueError(
             f"`Y` must be (N,) or (N, P), one row for each of the rows of `X`, at least one, got"
-            f" {tuple(X.shape)} and {tuple(Y.shape)}"
+            f" {tuple(rows.shape)} and {shape}"
         )
     if group is not None:
         options = {"weights": weights}
-        return call_on_ranks("sufficient_sums", _sums, basis, X, Y, group, None, options)
-    return _sums(basis, X, Y, None, weights=weights)
+        return call_on_ranks("sufficient_sums", _sums, basis, rows, targets, group, None, options)
+    return _sums(basis, rows, targets, None, weights=weights)
 
 
 def _sums(basis, X, Y, scale, *, weights):

@@ -48,7 +48,7 @@ OF_SVGP = {"likelihood.variance": "noise_variance"}  # fields of the SGPR of an 
 @public_call(SGPR, checks=False, blas_threads=False)
 def laplace(
     model: Record,
-    X: ArrayLike,
+    X: ArrayLike | Record,
     Y: ArrayLike | None = None,
     *,
     priors: Mapping[str, Prior] | None = None,
