@@ -223,15 +223,20 @@ class HilbertBasis:
             )
         return angles
 
-    def features(self, angles):
-        """Return phi (m, n) at rows of these angles. Memory m n."""
+    def features(self, angles, slope=None):
+        """Return phi (m, n) at rows of these angles, or its slopes in a column. Memory m n."""
         parts = []
         for group, shape in zip(self.groups, self.shapes, strict=True):
             part = np.full((1, angles.shape[1]), np.prod(self.half_width[list(group)]) ** -0.5)
             for column, count in zip(group, shape, strict=True):
-                sines = np.sin(np.arange(1, count + 1)[:, None] * angles[column])
+                j = np.arange(1, count + 1)[:, None]
+                if column == slope:
+                    frequencies = j * (np.pi / (2 * self.half_width[column]))
+                    sines = frequencies * np.cos(j * angles[column])
+                else:
+                    sines = np.sin(j * angles[column])
                 part = (part[:, None] * sines).reshape(-1, angles.shape[1])
-            parts.append(part)
+            parts.append(part if slope is None or slope in group else np.zeros_like(part))
         return np.ascontiguousarray(np.concatenate(parts))
 
     @property

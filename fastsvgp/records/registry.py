@@ -98,6 +98,7 @@ OURS = {
     "SVGP": "bounds.svgp",
     "SavedSearch": "recipes.model_search.plan",
     "SavedStage": "recipes.model_search.plan",
+    "SinePaths": "paths.sine_paths",
     "SiteSVGP": "sites.site_svgp",
     "Sites": "sites.dual",
     "Softmax": "likelihoods.multiclass",
