@@ -159,9 +159,7 @@ def functions_of_basis(model, draws):
     model, *_, dtype = kind_of(model).checked(model)
     draws.begin(model, dtype)
     q = model.posterior
-    v = gaussian_draws(
-        q.mean.reshape(-1, m), q.scale_tril.reshape(-1, m, m), draws.count, draws.normal
-    )
+    v = gaussian_draws(q.mean, q.scale_tril, draws.count, draws.normal)
     log_density = model.covariance.log_spectral_density(model.basis.squared_frequencies())
     weights = np.moveaxis(v, -1, 0) * np.exp(log_density / 2)
     weights = np.ascontiguousarray(weights.astype(dtype))
