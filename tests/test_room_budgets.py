@@ -30,7 +30,7 @@ BUDGETS = {
     "likelihoods": 2310,
     "near": 937,
     "optim": 1900,
-    "paths": 653,
+    "paths": 651,
     "posteriors": 2100,
     "priors": 226,
     "qsgp": 2150,
