@@ -24,7 +24,7 @@ BUDGETS = {
     "hilbert": 776,
     "inducing": 500,
     "interop": 500,
-    "kernels": 7975,
+    "kernels": 7997,
     "latents": 950,
     "layers": 680,
     "likelihoods": 2310,

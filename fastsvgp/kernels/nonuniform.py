@@ -20,8 +20,9 @@ def spread_to_grid(angles, values, grids):
 
     Notes
     -----
-    2 R 13^D flops and 13 D exponentials per row. On the CPU the result does not depend on the
-    number of threads; a device adds in no particular order.
+    2 R 13^D flops and 13 D exponentials per row. The result does not depend on the number of
+    threads. A device adds whole numbers, of some 2^-60 of N times the largest value, so its result
+    does not depend on their order either.
     """
 
 
