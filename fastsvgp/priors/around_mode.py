@@ -70,8 +70,8 @@ def laplace(
         At a maximum of the collapsed bound in its positive parameters, as ``fit`` leaves an SGPR,
         and an SVGP with ``collapsed=True``. Other fields stay as they are: inducing inputs, and
         parameters of the mean.
-    X : (N, D) array
-    Y : (N,) or (N, P) array
+    X : (N, D) array; of a BasisGP also SufficientSums
+    Y : (N,) or (N, P) array; none with sums
         The data of the training.
     priors : dict of str to Prior, optional
         Those of the training, as in ``fit``. Default: a flat density of the logarithms.

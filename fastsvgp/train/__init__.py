@@ -69,7 +69,7 @@ def fit(
 
     Parameters
     ----------
-    model : SVGP, MultiGP, DeepGP, SGPR, OrthogonalSGPR or QSGP
+    model : SVGP, MultiGP, DeepGP, SGPR, OrthogonalSGPR, BasisGP, BasisSVGP or QSGP
         Model to start from. It is not modified.
     X : (N, D) array, or SufficientSums
     Y : (N,) or (N, P) array; none with sums
