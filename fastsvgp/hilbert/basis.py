@@ -193,6 +193,14 @@ class HilbertBasis:
             parts.append(part)
         return np.concatenate(parts)
 
+    def largest_squares(self):
+        """Return the largest phi_j^2 (m,)."""
+        parts = (
+            np.full(int(np.prod(shape)), 1 / np.prod(self.half_width[list(group)]))
+            for group, shape in zip(self.groups, self.shapes, strict=True)
+        )
+        return np.concatenate(list(parts))
+
     def same_as(self, other):
         """Return the name of a field in which another basis differs, or None."""
         if self.groups != other.groups:

@@ -61,7 +61,8 @@ class BasisPass(LayerProtocol):
         self._axes, self._means = model.posterior.mean.shape[:-1], self.work.means
         log_density = model.covariance.log_spectral_density(basis.squared_frequencies())
         self._scales = np.exp(log_density / 2)
-        self._floor = float(model.covariance.kff(np.zeros((1, basis.D)))[0])
+        # above the prior variance of the basis at any row; k(0) can be far above both
+        self._floor = float((np.square(self._scales) * basis.largest_squares()).sum())
         self._sums, self._mean_bar = None, None
 
     @property

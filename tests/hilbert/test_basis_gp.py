@@ -108,9 +108,9 @@ def test_predictions_are_those_of_the_exact_process(rng, kind):
     Xs = np.linspace(-1, 1, 30)[:, None]
     K, Ks = covariance.matrix(X) + 0.01 * np.eye(120), covariance.matrix(Xs, X)
     mean, cov = fs.predict_f(best, Xs, full_cov=True)
-    np.testing.assert_allclose(mean, Ks @ np.linalg.solve(K, y), atol=2e-4)
+    np.testing.assert_allclose(mean, Ks @ np.linalg.solve(K, y), atol=2e-3)
     truth = covariance.matrix(Xs) - Ks @ np.linalg.solve(K, Ks.T)
-    np.testing.assert_allclose(cov, truth, atol=2e-4)
+    np.testing.assert_allclose(cov, truth, atol=2e-3)
     again, var = fs.predict_f(best, Xs)
     np.testing.assert_allclose(again, mean, atol=1e-9)
     np.testing.assert_allclose(var, np.diagonal(cov), atol=1e-9)
