@@ -11,14 +11,14 @@ from fastsvgp.covariances import Additive
 @pytest.mark.parametrize("kind", [fs.RBF, fs.Matern32, fs.Matern52])
 @pytest.mark.parametrize("scale", [0.05, 0.2, 0.8])
 def test_the_rule_holds_the_evidence_of_the_exact_process(kind, scale, rng):
-    """At noise 0.01 the evidence in the basis is that of the process, to 0.004 nats a row."""
+    """To the missing 1e-4 of the variance over the noise, 0.01: 0.01 nats a row."""
     X, covariance = rng.uniform(-1, 1, (150, 1)), kind(1.0, scale)
     K = covariance.matrix(X) + 0.01 * np.eye(150)
     y = np.linalg.cholesky(K) @ rng.standard_normal(150)
     exact = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(K)[1] + 150 * np.log(2 * np.pi))
     basis = HilbertBasis.for_lengthscales(X, covariance)
     model = fs.BasisGP(covariance, basis, 0.01)
-    assert abs(fs.collapsed_bound(model, X, y) - exact) / 150 < 0.004
+    assert abs(fs.collapsed_bound(model, X, y) - exact) / 150 < 0.01
     assert abs(model.missing(fs.sufficient_sums(basis, X, y))) < 4e-4
 
 
