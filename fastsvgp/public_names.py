@@ -30,6 +30,11 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "conditioning.streaming": ("streaming_bound_and_grad", "streaming_svgp"),
         "collapsed.sgpr": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
         "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),
+        "hilbert.basis": ("HilbertBasis",),
+        "hilbert.collapsed": ("BasisGP",),
+        "hilbert.model": ("BasisSVGP",),
+        "hilbert.sums": ("SufficientSums", "sufficient_sums"),
+        "train.compare_sums": ("FoldScores", "compare"),
         "near.model": ("VIF",),
         "near.record": ("NearRows", "neighbours"),
         "uncertain.input_covariance": ("input_covariance",),
@@ -245,14 +250,15 @@ WHOLE = ("extending", "kernels")  # modules that are public as a whole
 SEPARATE = ("interop", "sklearn")  # and those that need other packages: they are imported by name
 # Names that work at the package too, because programs of others use them; no page does.
 FIXED = """
-AbsorbedDualSites BernoulliLogit Blocks ChevronWeights Constant ConstantMean Convolutional Decoupled
-DecoupledWeights DualSites GaussianInputs HeteroskedasticGaussian InducingBasis InducingPair
-InverseFreeWhitened Laplace Layer LikelihoodForm LinearMean Marginals Mixture Network OnFeatures
-Orthogonal OrthogonalSGPR Product RandomFourier Relaxed RelevanceBasis RobustMax SiteSVGP Sites Sum
-VGP WhitenedOrthogonal ZeroMean data_term_and_grad deep_gp dual_parameters effects
-elbo_and_grad_from_blocks extract_patches kl_term_and_grad laplace log_prior_and_grad multi_gp
-natural_step_and_grad natural_steps neighbours newton_schulz_step optimal_weights predict_f_and_vjp
-sampled_bound_and_grad sobol tighter_bound tighter_bound_and_grad
+AbsorbedDualSites BasisGP BernoulliLogit Blocks ChevronWeights Constant ConstantMean Convolutional
+Decoupled DecoupledWeights DualSites GaussianInputs HeteroskedasticGaussian HilbertBasis
+InducingBasis InducingPair InverseFreeWhitened Laplace Layer LikelihoodForm LinearMean Marginals
+Mixture Network OnFeatures Orthogonal OrthogonalSGPR Product RandomFourier Relaxed RelevanceBasis
+RobustMax SiteSVGP Sites Sum VGP WhitenedOrthogonal ZeroMean compare data_term_and_grad deep_gp
+dual_parameters effects elbo_and_grad_from_blocks extract_patches kl_term_and_grad laplace
+log_prior_and_grad multi_gp natural_step_and_grad natural_steps neighbours newton_schulz_step
+optimal_weights predict_f_and_vjp sampled_bound_and_grad sobol sufficient_sums tighter_bound
+tighter_bound_and_grad
 """.split()
 FIXED_AS = {
     "site_bound": "sites.bound",

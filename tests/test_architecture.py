@@ -22,7 +22,7 @@ from support.source import (
 import fastsvgp as fs
 from fastsvgp import public_names
 
-FAMILIES = "collapsed", "latents", "layers", "near", "sites", "qsgp"
+FAMILIES = "collapsed", "hilbert", "latents", "layers", "near", "sites", "qsgp"
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
 # from the ground up: a room imports only rooms of lower floors, so not those of its own floor
@@ -36,7 +36,7 @@ FLOORS = [
     {"check", "kernels"},
     {"covariances", "distributed", "likelihoods", "means", "posteriors"},
     {"bounds", "inducing"},
-    {"collapsed", "layers", "near", "sites", "qsgp", "uncertain"},
+    {"collapsed", "hilbert", "layers", "near", "sites", "qsgp", "uncertain"},
     {"latents"},
     {"conditioning", "optim", "paths", "sensitivity"},
     {"priors"},

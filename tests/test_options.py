@@ -219,6 +219,8 @@ OWNERS = {
         fs.QSGP: ["basis_size", "control", "closed_form_every"],
         fs.SGPR: ["within"],
         fs.bounds.OrthogonalSGPR: [],
+        fs.BasisGP: [],
+        fs.bounds.BasisSVGP: STEPS,
     },
 }
 OWN = [(name, kind) for name, kinds in OWNERS.items() for kind in kinds]

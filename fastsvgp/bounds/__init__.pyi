@@ -37,7 +37,12 @@ from ..conditioning.streaming import (
     streaming_bound_and_grad as streaming_bound_and_grad,
     streaming_svgp as streaming_svgp,
 )
+from ..hilbert.basis import HilbertBasis as HilbertBasis
+from ..hilbert.collapsed import BasisGP as BasisGP
+from ..hilbert.model import BasisSVGP as BasisSVGP
+from ..hilbert.sums import SufficientSums as SufficientSums, sufficient_sums as sufficient_sums
 from ..near.model import VIF as VIF
 from ..near.record import NearRows as NearRows, neighbours as neighbours
+from ..train.compare_sums import FoldScores as FoldScores, compare as compare
 from ..uncertain.input_covariance import input_covariance as input_covariance
 from ..uncertain.inputs import GaussianInputs as GaussianInputs

@@ -113,7 +113,7 @@ def _is_plain(model, batch):
         type(getattr(model, "posterior", None)) is Whitened
         and type(model.likelihood) is Gaussian
         and type(model.covariance) in STATIONARY
-        and type(model.inducing) is type(batch.X) is np.ndarray
+        and type(getattr(model, "inducing", None)) is type(batch.X) is np.ndarray
         and batch.weights is model.mean is None
         and model.posterior.mean.ndim == batch.Y.ndim == 1
     )

@@ -93,8 +93,8 @@ class SGPR:
 @public_call(SGPR)
 def collapsed_bound(
     sgpr: Record,
-    X: ArrayLike,
-    Y: ArrayLike,
+    X: ArrayLike | Record,
+    Y: ArrayLike | None = None,
     *,
     jitter: float | None = None,
     weights: ArrayLike | None = None,
@@ -136,8 +136,8 @@ def _bound(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights):
 @public_call(SGPR)
 def collapsed_bound_and_grad(
     sgpr: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
+    X: ArrayLike | Record,
+    Y: ArrayLike | None = None,
     *,
     jitter: float | None = None,
     weights: ArrayLike | None = None,
@@ -148,10 +148,10 @@ def collapsed_bound_and_grad(
 
     Parameters
     ----------
-    sgpr : SGPR or OrthogonalSGPR
-    X : (N, D) array
+    sgpr : SGPR, OrthogonalSGPR or BasisGP
+    X : (N, D) array; of a BasisGP also SufficientSums
         All data.
-    Y : (N,) or (N, P) array
+    Y : (N,) or (N, P) array; none with sums
         P outputs share covariance, inducing inputs and noise; their bounds are summed.
     jitter : float, optional
         Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
@@ -168,7 +168,7 @@ def collapsed_bound_and_grad(
     Returns
     -------
     value : float
-    grad : SGPR or OrthogonalSGPR
+    grad : record of the kind of ``sgpr``
         In natural space; ``None`` for fields that ``wrt`` leaves out.
 
     Raises
@@ -208,8 +208,8 @@ def _bound_and_grad(sgpr, X, Y, scale=ALL_ROWS, *, jitter, weights, wrt=None):
 @public_call(SGPR)
 def optimal_svgp(
     sgpr: Record,
-    X: ArrayLike,
-    Y: ArrayLike,
+    X: ArrayLike | Record,
+    Y: ArrayLike | None = None,
     *,
     jitter: float | None = None,
     weights: ArrayLike | None = None,
@@ -227,7 +227,7 @@ def optimal_svgp(
 
     Returns
     -------
-    SVGP
+    SVGP, or BasisSVGP
         With a ``Whitened`` posterior (``WhitenedOrthogonal`` for an ``OrthogonalSGPR``) and a
         ``Gaussian`` likelihood. One reversed Cholesky factorisation of B gives the lower factor of
         B^-1 (appendix VII of the handbook gives an upper factor).

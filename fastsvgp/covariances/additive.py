@@ -6,6 +6,7 @@ back. Both process tiles, so that no more than a few matrices exist, whatever D 
 """
 
 import math
+from itertools import combinations
 
 import numpy as np
 
@@ -131,6 +132,41 @@ class Additive(Covariance):
             need, X, variances=lambda: np.stack([total * n for n in self._counts(X.shape[1])])
         )
         return bar, *no_inputs(need, X=X)
+
+    def spectral_terms(self, D):
+        scales = np.broadcast_to(self.lengthscales, (D,))
+        sets = (
+            columns
+            for size in range(1, 1 + len(self.variances))
+            for columns in combinations(range(D), size)
+        )
+        return [(columns, tuple(map(float, scales[list(columns)])), math.inf) for columns in sets]
+
+    def _of_rows(self, squares):
+        """Return the number of columns of each row (m,), and which of these are terms."""
+        sizes = (~np.isnan(squares)).sum(axis=1)
+        return sizes, (sizes > 0) & (sizes <= len(self.variances))
+
+    def log_spectral_density(self, squares):
+        sizes, own = self._of_rows(squares)
+        found = np.full(len(squares), -np.inf)
+        scales = math.log(2 * math.pi) / 2 + np.log(self.lengthscales)
+        each = np.nansum(scales - squares[own] * self.lengthscales**2 / 2, axis=1)
+        found[own] = np.log(self.variances)[sizes[own] - 1] + each
+        return found
+
+    def log_spectral_density_vjp(self, log_bar, squares, need=("covariance",)):
+        sizes, own = self._of_rows(squares)
+        counts = np.bincount(sizes[own] - 1, log_bar[own], minlength=len(self.variances))
+        slopes = 1 - squares[own] * self.lengthscales**2
+        each = np.nansum(log_bar[own, None] * slopes, axis=0)
+        each = each if np.ndim(self.lengthscales) else each.sum()
+        return self.gradient(
+            need,
+            squares,
+            variances=counts / self.variances,
+            lengthscales=each / self.lengthscales,
+        )
 
     def check_dim(self, D):
         shape = np.shape(self.variances)

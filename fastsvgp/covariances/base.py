@@ -271,6 +271,17 @@ class Covariance:
             f"{type(self).__name__} has no random features; draw joint values with sample_f"
         )
 
+    def spectral_terms(self, D):
+        """``(columns, lengthscales, smoothness)`` of each stationary term; nu, infinite of an RBF.
+
+        Covariances that have them also have ``log_spectral_density(squares)`` (m,) at squared
+        frequencies (m, D), NaN in columns on which a term does not depend, and its ``_vjp``.
+        """
+        raise TypeError(
+            f"{type(self).__name__} has no spectral density in closed form; use RBF, Matern12,"
+            " Matern32, Matern52, a sum of these, or Additive"
+        )
+
     # --- inner covariance: a covariance of features computes the features once per pass -----------
 
     def inner(self, X):

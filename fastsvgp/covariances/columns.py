@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import check
 from ..records import record, static
-from .base import Covariance
+from .base import Covariance, need_of
 from .checks import check_part, set_depth
 from .mapped import OfMap
 
@@ -58,6 +58,28 @@ class On(OfMap):
     def code_columns(self, D):
         codes = self.part.code_columns(len(self.columns))
         return {self.columns[i]: levels for i, levels in codes.items()}
+
+    def spectral_terms(self, D):
+        terms = self.part.spectral_terms(len(self.columns))
+        return [(tuple(self.columns[c] for c in at), *term) for at, *term in terms]
+
+    def _own_frequencies(self, squares):
+        """Return which rows depend on no other columns, and their squares in these."""
+        others = np.delete(squares, self.columns, axis=1)
+        own = np.isnan(others).all(axis=1)
+        return own, squares[np.ix_(own, self.columns)]
+
+    def log_spectral_density(self, squares):
+        own, of_part = self._own_frequencies(squares)
+        found = np.full(len(squares), -np.inf)
+        found[own] = self.part.log_spectral_density(of_part)
+        return found
+
+    def log_spectral_density_vjp(self, log_bar, squares, need=("covariance",)):
+        own, of_part = self._own_frequencies(squares)
+        inner = need_of(need, "part")
+        bar = self.part.log_spectral_density_vjp(log_bar[own], of_part, inner) if inner else None
+        return self.gradient(need, squares, part=bar)
 
     def check_dim(self, D):
         columns = self.columns

@@ -24,6 +24,9 @@ ADVICE = (
 )
 
 
+LEAST_LOG = np.finfo(float).min  # of a density: of a row that no term has, shares are 0
+
+
 class _Composite(Covariance):
     """Entrywise combination of the matrices of ``parts``, accumulated in the first matrix.
 
@@ -111,6 +114,23 @@ class Sum(_Composite):
 
     def features(self, num, seeds, columns):
         return Stacked(_features(self.parts, num, seeds, columns))
+
+    def spectral_terms(self, D):
+        return [term for part in self.parts for term in part.spectral_terms(D)]
+
+    def log_spectral_density(self, squares):
+        return reduce(np.logaddexp, (part.log_spectral_density(squares) for part in self.parts))
+
+    def log_spectral_density_vjp(self, log_bar, squares, need=("covariance",)):
+        total = self.log_spectral_density(squares)
+        bars = []
+        for i, part in enumerate(self.parts):
+            share = np.exp(part.log_spectral_density(squares) - np.maximum(total, LEAST_LOG))
+            own = need_of(need, f"parts.{i}")
+            bars.append(
+                part.log_spectral_density_vjp(log_bar * share, squares, own) if own else None
+            )
+        return self.gradient(need, squares, parts=bars)
 
     def _combine(self, matrices):
         return reduce(iadd, matrices)

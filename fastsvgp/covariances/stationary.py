@@ -5,9 +5,19 @@ For the rational quadratic, with s = r^2 / (2 alpha) and k = variance (1 + s)^-a
 
     dk / dr^2 = -k / (2 (1 + s))        dk / dalpha = k (s / (1 + s) - log(1 + s)).
 
+Spectral densities S(omega) in D dimensions, with u_d = (omega_d lengthscale_d)^2 and s = sum_d u_d:
+
+    RBF:        log S = log variance + D/2 log 2 pi + sum_d log lengthscale_d - s / 2
+    Matern nu:  log S = log variance + D log 2 + D/2 log pi + log Gamma(nu + D/2) - log Gamma(nu)
+                        + nu log 2 nu + sum_d log lengthscale_d - (nu + D/2) log(2 nu + s)
+
+    dlog S / dlog variance = 1
+    dlog S / dlog lengthscale_d = 1 - u_d, or 1 - (2 nu + D) u_d / (2 nu + s) for a Matern.
+
 Source: Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.2.1.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,6 +45,40 @@ class Stationary(OfDistance):
     """Base of the covariances that the fused kernel knows by the name of their ``family``."""
 
     family: ClassVar[str]
+    smoothness: ClassVar[float] = math.inf  # nu of a Matern
+
+    def spectral_terms(self, D):
+        scales = np.broadcast_to(self.lengthscales, (D,))
+        return [(tuple(range(D)), tuple(map(float, scales)), self.smoothness)]
+
+    def _scaled_squares(self, squares):
+        """Return u (m, D) and 2 nu + s (m,), or s of an RBF; NaN in rows of fewer columns."""
+        u = squares * self.lengthscales**2
+        return u, u.sum(1) + (0 if math.isinf(self.smoothness) else 2 * self.smoothness)
+
+    def log_spectral_density(self, squares):
+        (_, s), nu, D = self._scaled_squares(squares), self.smoothness, squares.shape[1]
+        scale = np.log(self.variance) + np.log(np.broadcast_to(self.lengthscales, (D,))).sum()
+        if math.isinf(nu):
+            found = scale + D / 2 * math.log(2 * math.pi) - s / 2
+        else:
+            scale += D * math.log(2) + D / 2 * math.log(math.pi) + nu * math.log(2 * nu)
+            scale += math.lgamma(nu + D / 2) - math.lgamma(nu)
+            found = scale - (nu + D / 2) * np.log(s)
+        return np.where(np.isnan(s), -np.inf, found)
+
+    def log_spectral_density_vjp(self, log_bar, squares, need=("covariance",)):
+        (u, s), nu, D = self._scaled_squares(squares), self.smoothness, squares.shape[1]
+        slopes = 1 - (u if math.isinf(nu) else (2 * nu + D) * u / s[:, None])
+        own = ~np.isnan(s)
+        log_bar = log_bar[own]
+        each = (log_bar[:, None] * slopes[own]).sum(0)
+        return self.gradient(
+            need,
+            squares,
+            variance=log_bar.sum() / self.variance,
+            lengthscales=(each if np.ndim(self.lengthscales) else each.sum()) / self.lengthscales,
+        )
 
     def features(self, num, seeds, columns):
         return StationaryFeatures(self, num, seeds)
@@ -100,6 +144,7 @@ class Matern12(Stationary):
     """
 
     family = "matern12"
+    smoothness = 0.5
 
 
 @record
@@ -121,6 +166,7 @@ class Matern32(Stationary):
     """
 
     family = "matern32"
+    smoothness = 1.5
 
 
 @record
@@ -142,6 +188,7 @@ class Matern52(Stationary):
     """
 
     family = "matern52"
+    smoothness = 2.5
 
 
 @record

@@ -9,12 +9,14 @@ The reverse rule of ``op`` is ``op_vjp(output_bar, ...)``. These operations have
 and ``cholesky_inverse``; ``solve_triangular``, ``multiply_triangular``, ``solve_tril`` and
 ``inverse_triangular``; ``newton_schulz_step``; ``near_rows``; ``stationary``, ``inner`` and
 ``squared_distances``; ``gather_patches``, ``patch_sums`` and ``patch_pair_sums``;
-``fourier_multiply_rows``; ``gauss_hermite`` with its nodes; ``to_positive``. ``whitening_vjp`` is
-the rule of factor and solve together; ``whitened_cotangents`` and ``whitened_bars`` are that of
-``whitened_marginals`` and ``whitened_kl``. ``fourier_sweep``, ``whitened_step``, ``expectation``,
-``tabulated_average``, ``largest``, ``expected_logsumexp`` and ``gaussian_term`` return derivatives
-with their values. All others have no rule, among them ``tril_*``, ``chevron_*``,
-``cholesky_product``, ``cholesky_of_inverse`` and the operations of ``products``.
+``fourier_multiply_rows``;
+``gauss_hermite`` with its nodes; ``to_positive``. ``whitening_vjp`` is the rule of factor and solve
+together; ``whitened_cotangents`` and ``whitened_bars`` are that of ``whitened_marginals`` and
+``whitened_kl``. ``fourier_sweep``, ``whitened_step``, ``expectation``, ``tabulated_average``,
+``largest``, ``expected_logsumexp`` and ``gaussian_term`` return derivatives with their values. All
+others have no rule, among them ``tril_*``, ``chevron_*``, ``cholesky_product``,
+``cholesky_of_inverse`` and the operations of ``products``. ``spread_to_grid`` and
+``interpolate_grid`` are linear, and each other's adjoint.
 
 All operations raise ``TypeError`` when some arrays are on a GPU and others are not (0-d NumPy
 arrays are always accepted). The message names the arguments.
@@ -49,6 +51,7 @@ from .newton_schulz import (
     power_iteration as power_iteration,
     tril_congruence as tril_congruence,
 )
+from .nonuniform import interpolate_grid as interpolate_grid, spread_to_grid as spread_to_grid
 from .pairwise import (
     inner as inner,
     inner_vjp as inner_vjp,

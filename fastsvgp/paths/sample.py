@@ -3,9 +3,13 @@
 from collections.abc import Callable
 from typing import Unpack
 
+import numpy as np
+
 from .. import check, models
 from ..bounds.at_inputs import total
+from ..bounds.protocol import kind_of
 from ..bounds.svgp import SVGP
+from ..hilbert.model import BasisSVGP
 from ..latents.model import (
     MultiGP,
     axes_of,
@@ -17,11 +21,13 @@ from ..latents.model import (
 from ..latents.parallel_layers import ParallelLayers
 from ..layers.convolutional import ConvolutionalLayer
 from ..layers.layer import DeepGP, Layer, check_deep, naming_layer
+from ..posteriors.base import gaussian_draws
 from ..records.typed import OfPaths, Record, Seed
 from ..runtime.edge import public_call
 from .composed_paths import ChainedPaths, MixedPaths, PatchPaths
 from .draws import Draws, draw_layer
 from .record import Paths
+from .sine_paths import SinePaths
 
 
 @public_call(SVGP)
@@ -148,11 +154,24 @@ def _mix(model, draws):
     return MixedPaths(tuple(latents), model.mixing, model.mean, outputs=axes_of(model, J))
 
 
+def functions_of_basis(model, draws):
+    """Draw as for an SVGP: the weights of the basis, which need no random features."""
+    model, *_, dtype = kind_of(model).checked(model)
+    draws.begin(model, dtype)
+    q = model.posterior
+    v = gaussian_draws(q.mean, q.scale_tril, draws.count, draws.normal)
+    log_density = model.covariance.log_spectral_density(model.basis.squared_frequencies())
+    weights = np.moveaxis(v, -1, 0) * np.exp(log_density / 2)
+    weights = np.ascontiguousarray(weights.astype(dtype))
+    return SinePaths(model.basis, weights, model.mean, outputs=q.mean.shape[:-1]), model
+
+
 # for each kind of model, from the model, ``Draws`` and options
 FUNCTIONS: dict[type, Callable[..., tuple]] = {
     SVGP: functions_of_svgp,
     MultiGP: functions_of_multi,
     DeepGP: functions_of_deep,
+    BasisSVGP: functions_of_basis,
 }
-for kind in (MultiGP, DeepGP):
+for kind in (MultiGP, DeepGP, BasisSVGP):
     models.share(kind, SVGP, "sample_paths")

@@ -27,6 +27,8 @@ from ..bounds.svgp import SVGP
 from ..collapsed.orthogonal import OrthogonalSGPR
 from ..collapsed.sgpr import SGPR, collapsed_bound_and_grad, optimal_svgp
 from ..errors import NotPositiveDefinite
+from ..hilbert.collapsed import BasisGP, checked
+from ..hilbert.sums import SufficientSums
 from ..likelihoods import Gaussian
 from ..optim.flat import free_paths, ravel
 from ..posteriors.locate import paths_of_q
@@ -46,8 +48,8 @@ OF_SVGP = {"likelihood.variance": "noise_variance"}  # fields of the SGPR of an 
 @public_call(SGPR, checks=False, blas_threads=False)
 def laplace(
     model: Record,
-    X: ArrayLike,
-    Y: ArrayLike,
+    X: ArrayLike | Record,
+    Y: ArrayLike | None = None,
     *,
     priors: Mapping[str, Prior] | None = None,
     draws: int = 16,
@@ -64,12 +66,12 @@ def laplace(
 
     Parameters
     ----------
-    model : SGPR, OrthogonalSGPR, or SVGP with Gaussian noise
+    model : SGPR, OrthogonalSGPR, BasisGP, or SVGP with Gaussian noise
         At a maximum of the collapsed bound in its positive parameters, as ``fit`` leaves an SGPR,
         and an SVGP with ``collapsed=True``. Other fields stay as they are: inducing inputs, and
         parameters of the mean.
-    X : (N, D) array
-    Y : (N,) or (N, P) array
+    X : (N, D) array; of a BasisGP also SufficientSums
+    Y : (N,) or (N, P) array; none with sums
         The data of the training.
     priors : dict of str to Prior, optional
         Those of the training, as in ``fit``. Default: a flat density of the logarithms.
@@ -126,7 +128,13 @@ def _of_svgp(model, X, Y, *, priors=None, draws=16, rng=None, fixed=(), weights=
     return _average(model, sgpr, OF_SVGP, X, Y, priors, draws, rng, fixed, weights, jitter)
 
 
+def _of_basis(model, X, Y=None, *, priors=None, draws=16, rng=None, fixed=(), weights=None):
+    sums = checked(model, X, Y, weights)[1]
+    return _average(model, model, {}, sums, None, priors, draws, rng, fixed, None, None)
+
+
 models.register(SVGP, laplace=_of_svgp)
+models.register(BasisGP, laplace=_of_basis)
 models.share(OrthogonalSGPR, SGPR, "laplace")
 
 
@@ -140,14 +148,18 @@ def _average(model, sgpr, renamed, X, Y, priors, draws, rng, fixed, weights, jit
     placed = place_priors(model, priors) or {}
     placed = {renamed.get(path, path): prior for path, prior in placed.items()}
     names = {renamed.get(path, path): path for path in _averaged(model, fixed)}
-    X, Y = check.inputs("X", X), check.as_array("Y", Y)
-    sgpr, dtype = check.parameters(sgpr, X, *((Y,) if Y.dtype.kind == "f" else ()))
+    if isinstance(X, SufficientSums):
+        sgpr, dtype = check.parameters(sgpr, X.gram())
+        data = given = (X,)
+    else:
+        given = X, Y = check.inputs("X", X), check.as_array("Y", Y)
+        sgpr, dtype = check.parameters(sgpr, X, *((Y,) if Y.dtype.kind == "f" else ()))
+        data = np.asarray(X, np.float64), np.asarray(Y, np.float64)
     options = {"weights": weights, "jitter": check.jitter_amount(jitter, dtype)}
 
     wide = _cast(sgpr, np.float64)
     held = [path for path in free_paths(wide) if path not in names]
     mode, unravel = ravel(wide, fixed=held, transform="log")
-    data = np.asarray(X, np.float64), np.asarray(Y, np.float64)
 
     def slope(vector):
         there = unravel(vector)
@@ -162,7 +174,7 @@ def _average(model, sgpr, renamed, X, Y, priors, draws, rng, fixed, weights, jit
     found = []
     for vector in np.concatenate([mode + moves, mode - moves]):
         try:
-            found.append(optimal_svgp(_cast(unravel(vector), dtype), X, Y, **options))
+            found.append(optimal_svgp(_cast(unravel(vector), dtype), *given, **options))
         except NotPositiveDefinite as error:
             error.add_note(f"laplace: at draw {len(found) + 1} of {draws}; give more `jitter`")
             raise

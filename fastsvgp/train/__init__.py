@@ -9,27 +9,28 @@ from typing import Unpack
 from .. import check, files, models
 from ..check import weights as weighing
 from ..files import Path
+from ..hilbert.sums import SufficientSums
 from ..optim.flat import as_names
 from ..optim.schedules import fraction
 from ..priors.densities import Prior
 from ..priors.on_models import place_priors
 from ..records.persistence import as_json
-from ..records.typed import Group, Moves, Names, RecordT, Seed
+from ..records.typed import Group, Moves, Names, Record, RecordT, Seed
 from ..runtime import devices, dispatch
 from . import by_time, data_digests, ranks
 from .arguments import Data, KindArguments, Request, count, rows, rows_of_both
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .kinds import deep, near, qsgp, sgpr  # noqa: F401, for their registration
+from .kinds import basis, deep, near, qsgp, sgpr  # noqa: F401, for their registration
 from .kinds.svgp import minibatch_training as minibatch_training
 from .loop import LoopOptions
 
 
 def fit(
     model: RecordT,
-    X: Data,
-    Y: Data,
+    X: Data | Record,
+    Y: Data | None = None,
     *,
     weights: Data | None = None,
     steps: int | None = None,
@@ -63,14 +64,15 @@ def fit(
     - ``MultiGP``: the same, for all latent functions together;
     - ``DeepGP``: the same, with new draws of the hidden layers in each step;
     - ``SGPR`` and ``OrthogonalSGPR``: L-BFGS-B on the collapsed bound of all data;
+    - ``BasisGP``: the same, on the bound from sums of all data;
     - ``QSGP``: AdaGrad in place, on minibatches and on samples of the basis functions.
 
     Parameters
     ----------
-    model : SVGP, MultiGP, DeepGP, SGPR, OrthogonalSGPR or QSGP
+    model : SVGP, MultiGP, DeepGP, SGPR, OrthogonalSGPR, BasisGP, BasisSVGP or QSGP
         Model to start from. It is not modified.
-    X : (N, D) array
-    Y : (N,) or (N, P) array
+    X : (N, D) array, or SufficientSums
+    Y : (N,) or (N, P) array; none with sums
         Arrays, ``numpy.memmap``, or any container that is indexed by a sorted array of row numbers
         (h5py, zarr). Only the rows of a batch are read; all rows are read when ``batch_size`` is N
         or more, and for an SGPR. With a model on a device (``to_device``) the data can stay on the
@@ -240,11 +242,12 @@ def _fit(model, X, Y, given, session=None, until=None):
     until : value of ``time.perf_counter`` at which to stop, or None
     """
     call = SimpleNamespace(**given)
-    X, Y = rows_of_both("fit", X, Y)
     if model is None and call.resume is not None:
         raise TypeError("fit: give `model` with `resume` too; fastsvgp.load(path).model is one")
     training, *_ = models.serving("fit", model)
     options, random = _own_options(model, given)
+    if not (isinstance(X, SufficientSums) and Y is None):
+        X, Y = rows_of_both("fit", X, Y)
     weights = _weights(model, Y, call.weights)
     for name in ("callback", "validate"):
         function = given[name]
@@ -278,6 +281,8 @@ def _weights(model, Y, weights):
     """Check weights."""
     if weights is None:
         return None
+    if Y is None:
+        raise TypeError("fit: sums hold all rows: leave `weights` out, or give them with rows")
     columns = check.num_columns(getattr(model, "likelihood", None))
     weights = weighing.shape_weights(whole("weights", rows("weights", weights)), Y, columns)
     weighing.check_values(weights)
@@ -291,6 +296,8 @@ def _checkpoint_fields(call, session, model, X, Y, weights):
     if call.checkpoint is None and call.resume is None:
         return {}
     more = {} if weights is None else {"weights": weights}
+    if isinstance(X, SufficientSums):
+        X, Y = X.products, X.crossed
     return {
         "data": data_digests.compute(X=X, Y=Y, **more),
         "kernels": dispatch.kernels_of(devices.device_array(model)),

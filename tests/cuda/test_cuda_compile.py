@@ -118,6 +118,7 @@ BUDGET = {
     },
     "tiled": {"multiply": 160},  # blocks of 128 threads: three fit
     "triangular": {"solve": 128},
+    "nonuniform": {"find_exponent": 40, "settle": 40, "spread": 80, "interpolate": 64},
     "vecchia": {"forward": 64, "residual_bars": 64, "contribute": 48, "place": 40},
 }
 STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))

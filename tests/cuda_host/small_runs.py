@@ -29,6 +29,7 @@ LIBRARIES = {  # stems, or kernels, that are launched by runs in a dtype other t
     "cholesky": EITHER,
     "tiled": EITHER,
     "triangular": EITHER,
+    "nonuniform": ("float64",),
     "vecchia": ("float64",),  # it adds rows up in float64 too
     **dict.fromkeys(("sort_runs", "mark_first", "list_distinct", "add_rows"), EITHER),
     "adam": ("float64",),

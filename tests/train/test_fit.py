@@ -113,7 +113,7 @@ def test_epochs_of_rounds(rng):
             fs.fit(model, X, Y, steps=1, natural_step_size=0.1, **{name: 0})
         with pytest.raises(
             TypeError,
-            match=f"fit: `{name}` is an option of DeepGP, MultiGP, SVGP and VIF, not of SGPR",
+            match=f"fit: `{name}` is an option of BasisSVGP, DeepGP, .*VIF, not of SGPR",
         ):
             fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y, **{name: 2})
 
@@ -277,7 +277,10 @@ def test_messages(rng):
         (None, "NoneType"),
         (fs.SVGP, "type"),
     ):
-        kinds = "DeepGP, MultiGP, QSGP, SGPR, SVGP, VIF or bounds.OrthogonalSGPR"
+        kinds = (
+            "DeepGP, MultiGP, QSGP, SGPR, SVGP, VIF, bounds.BasisGP, bounds.BasisSVGP or"
+            " bounds.OrthogonalSGPR"
+        )
         with pytest.raises(TypeError, match=f"fit: `model` must be a fastsvgp.{kinds}, got {name}"):
             fs.fit(wrong, X, Y, steps=1)
     with pytest.raises(

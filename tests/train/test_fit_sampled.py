@@ -299,7 +299,7 @@ CASES = [
     (
         {"natural_step_size": 0.1},
         TypeError,
-        "fit: `natural_step_size` is an option of DeepGP, MultiGP, SVGP and VIF, not of QSGP",
+        "fit: `natural_step_size` is an option of BasisSVGP, DeepGP, .*VIF, not of QSGP",
     ),
     ({"probes": 3}, ValueError, "on samples of its basis; `probes` would have no effect"),
     ({"basis_size": 0}, ValueError, "`basis_size`"),

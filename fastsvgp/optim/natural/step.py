@@ -17,6 +17,7 @@ from ...bounds.small_step import SmallSums
 from ...bounds.svgp import SVGP
 from ...check.scale import DataScale
 from ...distributed.reduce import call_on_ranks
+from ...hilbert.model import BasisSVGP
 from ...latents.bound import MultiGP
 from ...layers.bound import DeepGP, DrawOptions
 from ...near.model import VIF, RowOptions
@@ -263,4 +264,5 @@ def _reuse_blocks(call, model, layer, wrt):
 
 models.share(MultiGP, SVGP, "natural_step", "natural_step_and_grad")
 models.share(DeepGP, SVGP, "natural_step", options=DrawOptions)
+models.share(BasisSVGP, SVGP, "natural_step", "natural_step_and_grad")
 models.share(VIF, SVGP, "natural_step", "natural_step_and_grad", options=RowOptions)

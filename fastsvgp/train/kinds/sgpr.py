@@ -12,7 +12,7 @@ from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad, optimal_svgp
 from ...errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ...optim.flat import free_paths, ravel
 from ...priors.on_models import plus_log_prior
-from ...records import replace
+from ...records import is_record, replace
 from ...runtime import devices
 from ...runtime.blas_scope import blas_threads_for
 from ...runtime.deferred_checks import on_device
@@ -97,7 +97,7 @@ def full_batch_training(request, moved, checked, steps, **fields):
         data = plan.group.rows_of(*data)
     device_like, names = devices.device_array(request.model), ("X", "Y", "weights")
     data = [
-        None if one is None else devices.copy_to(whole(name, one), device_like)
+        one if one is None or is_record(one) else devices.copy_to(whole(name, one), device_like)
         for name, one in zip(names, data, strict=True)
     ]
     with contextlib.nullcontext() if plan.group is None else locating(plan.group.locate):
