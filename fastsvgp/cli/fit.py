@@ -7,8 +7,9 @@ import time
 
 from . import mpi, report
 from .data import targets
+from .data.held_out import split
 from .data.source import STANDARD_INPUT
-from .data.task import FileFormat, load_task, scale_of, split
+from .data.task import FileFormat, load_task, scale_of
 from .errors import INTERRUPTED, UsageError
 from .fitted import Fitted
 from .model_search import search_of, search_task
@@ -44,6 +45,8 @@ def _run(args, group=None):
         likelihood=args.likelihood,
         second=targets.second_requested(args),
         missing=args.missing,
+        group=args.group,
+        time=args.time,
         file_format=FileFormat(
             args.delimiter,
             args.header,

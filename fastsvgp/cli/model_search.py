@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from argparse import Namespace
+from dataclasses import replace
 
 import numpy as np
 
@@ -88,6 +89,7 @@ def search_task(task, search, folder, title, origin):
             plan=plan,
             resume=_saved_stages(folder) if search.resume else None,
             extrapolate=search.extrapolate,
+            split=_split_of(task),
             tell=lambda line: say(f"  search     {line}"),
         )
         seconds = time.perf_counter() - started
@@ -106,6 +108,14 @@ def search_task(task, search, folder, title, origin):
     lines.scores(say, results)
     lines.files(say, [path, *written], folder, why_not)
     return INTERRUPTED if found.interrupted else 0
+
+
+def _split_of(task):
+    """Return the split of the training rows; a time is one of the inputs."""
+    new = task.new
+    if new.time is not None:
+        return replace(new, time=task.input_names.index(new.name))
+    return new if new.groups is None else replace(new, groups=new.groups[~task.test])
 
 
 def _plan(folder):
@@ -160,6 +170,7 @@ def _results(task, search, found, seconds, fitted, title):
         "steps": sum(look["steps"] for look in found.looks[-1:]),
         "looks": list(found.looks),
         "story": list(found.story),
+        "holds_by_search": found.holds,
         "plan": found.plan,
         "compiling_seconds": round(found.compiling, 3),
     }

@@ -29,7 +29,7 @@ from ..covariances.features import Mapped, Stacked
 from ..records import record, replace, static
 from ..records.inducing_sets import stack_sets
 from .model_search.rows import ends_of
-from .scaling import ClassScale
+from .scaling import UNUSED, ClassScale
 
 # sqrt(v) over the standard deviation of f over the training rows: of numbers (docs/search.md has
 # coverages), of classes (f at a border is some 3 deviations large), and of counts (their mean grows
@@ -224,6 +224,8 @@ def unsure_outside(model, scale, rows, held):
     held = held or isinstance(model.covariance, OnFeatures)
     some = rows.draw(ROWS, np.random.default_rng(5))
     low, high = ends_of(rows.X)
+    unused = scale.x_scale >= UNUSED
+    low[unused], high[unused] = -UNUSED, UNUSED
     box = scale.X(np.stack([low, np.median(some.X, axis=0), high])).tolist()
     mean = predict_f(model, scale.X(some.X), var=False)
     factor = FAR_OF_CLASSES if isinstance(scale, ClassScale) else FAR

@@ -11,7 +11,7 @@ from ..bounds.predict import predict_log_density, predict_y
 from ..likelihoods import BernoulliLogit, BernoulliProbit, Ordinal
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
-from .model_search import changed_settings, check_budget, run_search, seed_of
+from .model_search import changed_settings, check_budget, merge_with_split, run_search, seed_of
 
 
 class SVGPClassifier(ClassifierMixin, SVGPEstimator):
@@ -111,8 +111,11 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         )
         return tags
 
-    def fit(self, X, y, sample_weight=None):
-        """Fit to X (N, D) and labels y (N,), with non-negative weights (N,) of rows."""
+    def fit(self, X, y, sample_weight=None, groups=None, time=None):
+        """Fit to X (N, D) and labels y (N,), with non-negative weights (N,) of rows.
+
+        ``groups`` and ``time`` as in ``SVGPRegressor.fit``.
+        """
         X, y = self._validate_rows(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         check_classification_targets(y)
         if (
@@ -124,11 +127,13 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
                 " Bernoulli likelihoods have two classes; give likelihood='auto', 'softmax' or"
                 " 'robustmax' for more"
             )
-        X, y, weights = self._merge_rows(X, column_or_1d(y, warn=True), sample_weight)
+        y = column_or_1d(y, warn=True)
+        rows, split = merge_with_split(self, X, y, sample_weight, groups, time)
+        X, y, weights = rows
         self._check_settings()
         check_budget(self)
         if not changed_settings(self):
-            return run_search(self, X, y, weights, seed_of(self.random_state), "classes")
+            return run_search(self, *rows, seed_of(self.random_state), "classes", split)
         return self._fit(X, y, weights, labels=y)
 
     def partial_fit(self, X, y, classes=None, sample_weight=None):

@@ -60,7 +60,34 @@ def check_budget(estimator):
     return budget
 
 
-def run_search(estimator, X, y, weights, seed, likelihood="gaussian"):
+def merge_with_split(estimator, X, y, weights, groups, time):
+    """Return the merged rows, and the ``recipes.Split`` of these rows by ``groups`` or ``time``.
+
+    Both are None, the name or number of a column of X, or (N,) values.
+    """
+    given = {name: one for name, one in (("groups", groups), ("time", time)) if one is not None}
+    if not given:
+        return estimator._merge_rows(X, y, weights), None
+    if names := changed_settings(estimator):
+        raise ValueError(
+            f"`{next(iter(given))}` is for the search, which `{names[0]}` turns off; drop one"
+        )
+    columns, label = list(getattr(estimator, "feature_names_in_", ())), ""
+    for name, one in given.items():
+        if isinstance(one, str):
+            if one not in columns:
+                raise ValueError(f"`{name}` is {one!r}, and `X` has no column of this name")
+            given[name], label = columns.index(one), one
+    split = recipes.Split(**given, name=label)
+    labels = split.labels(X)
+    if labels.column is not None:
+        return estimator._merge_rows(X, y, weights), split
+    rows = estimator._merge_rows(np.column_stack([X, labels.labels]), y, weights)
+    own = {name: rows[0][:, -1].astype(np.intp) for name in given}
+    return (np.ascontiguousarray(rows[0][:, :-1]), *rows[1:]), recipes.Split(**own)
+
+
+def run_search(estimator, X, y, weights, seed, likelihood="gaussian", split=None):
     """Search, and set the fitted attributes of the estimator."""
     budget = estimator.time_budget
     work = min(tuning.current.estimator_seconds + len(X) / EACH, MOST)
@@ -73,6 +100,7 @@ def run_search(estimator, X, y, weights, seed, likelihood="gaussian"):
         rng=seed,
         by_work=budget is None,
         extrapolate=estimator.extrapolate,
+        split=split,
         tell=_tell if estimator.verbose else None,
     )
     model = estimator.model_ = found.model

@@ -18,7 +18,7 @@ from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
 from .columns import check_numbers, refuse_other_columns
 from .effects import ADDED
-from .model_search import changed_settings, check_budget, run_search, seed_of
+from .model_search import changed_settings, check_budget, merge_with_split, run_search, seed_of
 from .training import add_near_rows, check_neighbours
 
 ABOVE_ZERO = COUNTS | POSITIVE | PROPORTIONS
@@ -215,10 +215,13 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         ) or self.target is not None
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None, groups=None, time=None):
         """Fit to X (N, D) and targets y (N,) or (N, P), with non-negative weights (N,) of rows.
 
-        With a likelihood of C columns of targets, y is (N, C).
+        With a likelihood of C columns of targets, y is (N, C). The model is for rows like those
+        given, unless whole groups will be new (``groups``) or the future (``time``): a column of X,
+        by name or number, or (N,) values. Then the search holds out rows of this kind; see
+        ``recipes.Split``.
         """
         X, y = self._validate_rows(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         y = check_numbers(y)
@@ -236,10 +239,11 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         self._check_target(y, sample_weight, warm)
         recipes.check_latents("n_latents", self.n_latents)
         budget = check_budget(self)
-        rows = self._merge_rows(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
+        targets = y[:, 0] if self._y_shape == (1,) else y
+        rows, split = merge_with_split(self, X, targets, sample_weight, groups, time)
         check_neighbours(self, len(rows[0]))
         if rows[1].ndim == 1 and not changed_settings(self):
-            return run_search(self, *rows, seed_of(self.random_state))
+            return run_search(self, *rows, seed_of(self.random_state), split=split)
         if budget is not None:
             raise ValueError(
                 f"`time_budget` is for one target, but `y` has {rows[1].shape[1]}; leave it out"

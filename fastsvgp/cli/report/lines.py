@@ -55,6 +55,8 @@ def data(say, task, settings, title):
         f"  split      {num_train} rows for training, {int(task.test.sum())} for testing"
         f" ({task.split})"
     )
+    if task.holds:
+        say(f"  scores     {task.holds}")
     if (rest := task.untargeted) is not None:
         say(
             f"  note       {rest.num_rows} row{'s'[: rest.num_rows != 1]} without a target (the"

@@ -10,12 +10,22 @@ from ..scaling import constant
 from .candidates import DEEP, RELU, WIDE, WIDER, Deep
 from .collapsed_posterior import ROWS, M, density_of, score_posterior
 from .held_out_density import BETTER, better_by
+from .left_out import (
+    EFFECT,
+    ByEvidence,
+    blocks_of,
+    covariances_for_groups,
+    covariances_for_later,
+    factors_and_scores,
+    inducing_for,
+    leave_out,
+)
 from .near_rows import FEWEST, OF_ROW, Near, score_near
 from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
-from .race import FIRST, reason
+from .race import FAILURES, FIRST, reason
 from .regression_answer import FromLook
 from .rows import pooled_variance
-from .structures import leave_one_out, structures
+from .structures import structures
 
 OTHERS_PART = 0.2  # of the time, which structures leave to networks and near rows
 STRUCTURE = 0.1  # of the time, for an exact process of another structure
@@ -95,6 +105,8 @@ class Regression(FromLook):
 
     def _run_without_race(self):
         T = self._plan.seconds
+        if self.held_out is None and self.rows.labels is not None and not self.constant:
+            return self._judge_by_labels(T)
         why = "few distinct rows" if self.held_out is None else self._too_brief
         why = "all targets are equal, which says nothing about noise" if self.constant else why
         raw = self._data("raw")
@@ -126,6 +138,51 @@ class Regression(FromLook):
         self.say(f"log evidence {smooth.bound:.1f}, with a linear part {linear.bound:.1f}")
         line = smooth.model.covariance.variance > LINE
         return linear if line or linear.bound > smooth.bound + HIGHER else smooth
+
+    def _judge_by_labels(self, T):
+        """Train exact processes; the best one where labels, or the future, are left out.
+
+        For the future, a simpler one is replaced by two standard errors only, and the winner trains
+        on all rows in the end.
+        """
+        scale, rows = self._data("raw")
+        rows = rows.draw(tuning.current.exact_rows, self._rng())
+        later, best = rows.later, None
+        early = rows.some(blocks_of(rows) == 0) if later else rows
+        make = covariances_for_later if later else covariances_for_groups
+        given = (early, self.column) if later else (early,)
+        for name, covariance in make(*given):
+            one = ByEvidence(name, scale, early, covariance, effect=0.0 if later else EFFECT)
+            try:
+                one.take(self._plan, BY_BOUND * self._plan.left)
+                left = leave_out(one.model, rows, self._plan)
+            except FAILURES as error:
+                self.error = error
+                self.say(f"{name}: failed ({reason(error)})")
+                continue
+            factors, rmse, nlpd = factors_and_scores(one.model, left)
+            score = float(np.average(left.density, weights=left.rows.weights))
+            look = self._look_of(one, self._plan.spent, score, rmse, factors)
+            self.looks.append(look)
+            better = np.inf
+            if best is not None:
+                better = better_by(left.density, best[1].density, left.rows.weights, left.clusters)
+            self.say(
+                f"{name}: log density {score:.3f}, RMSE {rmse:.4g} of"
+                f" {len(left.rows)} rows that are left out"
+                + ("" if best is None else f", {better:+.1f} standard errors")
+            )
+            if better > (BETTER if later else 0.0):
+                best, self.best = (one, left, nlpd), look
+        if best is None:
+            raise self.error
+        one, left, nlpd = best
+        self.tell_scores(len(left.rows), self.best.rmse, nlpd, "left out in turn")
+        if later:
+            one.rows = rows
+            one.take(self._plan, BY_BOUND * self._plan.left)
+        model = inducing_for(one.model, self._data("raw")[1])
+        self.best = replace(self.best, model=model)
 
     def _inputs(self, T):
         """Return a plain process on the better inputs, raw or rank, and the name of these."""
@@ -175,7 +232,7 @@ class Regression(FromLook):
         than a simpler one by two standard errors.
         """
         hyper, rows = plain.model, plain.rows
-        left = self._leave_one_out(plain)
+        left = self._leave_out(plain)
         if left is None:
             return
         best = left.density
@@ -189,7 +246,7 @@ class Regression(FromLook):
             look = self._go(exact, STRUCTURE * T)
             if look is None:
                 continue
-            left = self._leave_one_out(exact)
+            left = self._leave_out(exact)
             if left is None:
                 continue
             better = better_by(left.density, best, rows.weights)
@@ -200,10 +257,10 @@ class Regression(FromLook):
             if better > BETTER:
                 self.first, best = look, left.density
 
-    def _leave_one_out(self, exact):
-        """Keep and return the ``LeaveOneOut`` of an exact process; None where it has no factor."""
+    def _leave_out(self, exact):
+        """Keep and return the ``LeftOut`` of an exact process; None where it has no factor."""
         try:
-            left = leave_one_out(exact.model, exact.rows, self._plan)
+            left = leave_out(exact.model, exact.rows, self._plan)
         except NotPositiveDefinite as error:
             self.say(f"{exact.name}: no row can be left out ({reason(error)})")
             return None

@@ -57,8 +57,9 @@ class FromLook(Race):
     def answer(self, interrupted):
         if self.held_out is None or not self.looks:
             rows = scale_rows(self.rows, self.best.scale)
-            collapsed = posterior_of(self.best.model, rows, M, tune=not self.constant)
-            svgp, _ = self._train_on_all(self.best, collapsed, (1.0, 1.0))
+            count = M if self.rows.labels is None else self._largest(rows, self.best)
+            collapsed = posterior_of(self.best.model, rows, count, tune=not self.constant)
+            svgp, _ = self._train_on_all(self.best, collapsed, self.best.factors)
             return svgp, self.best
         look, found = self._best(interrupted)
         mixed = None
@@ -72,7 +73,8 @@ class FromLook(Race):
         for name, factor in zip(("variance of f", "noise"), factors, strict=True):
             if not 1 / unusual <= factor <= unusual:
                 self.say(f"held-out rows multiply the {name} by {factor:.2g}")
-        if not interrupted and isinstance(svgp, SVGP):
+        effect = getattr(look.model, "effect", 0.0)  # which natural steps would forget
+        if not interrupted and isinstance(svgp, SVGP) and not effect:
             with warnings.catch_warnings():  # rounding of a trial is no news
                 warnings.simplefilter("ignore", VarianceClampWarning)
                 svgp = self._try_tails(svgp, look, found)
@@ -146,7 +148,8 @@ class FromLook(Race):
         rows = self.held_out.and_more(self.last)
         mean, var_f = posterior.predict(look.scale.X(rows.X))
         if look.candidate in self._exact_looks:
-            left, rows = self._exact_looks[look.candidate], rows.and_more(self.rows)
+            left = self._exact_looks[look.candidate]
+            rows = rows.and_more(left.rows)
             mean, var_f = np.append(mean, left.mean), np.append(var_f, left.var_f)
         given = rows.y, rows.weights, self.held_out.least_noise
         if isinstance(posterior, Detailed):

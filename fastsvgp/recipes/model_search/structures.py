@@ -1,20 +1,12 @@
 """Structures of a covariance: two smoothnesses, a function for each code, parts of one input.
 
 They begin at trained lengthscales. On few rows exact processes with them are compared by their
-leave-one-out densities: with K = k(X, X) + diag(n / w), and a = K^-1 y, the prediction of row i
-from all others has (Rasmussen and Williams 2006, equation 5.12)
-
-    mean y_i - a_i / (K^-1)_ii,    variance 1 / (K^-1)_ii.
+leave-one-out densities.
 """
-
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import kernels
 from ...covariances import Linear, Matern12, Matern32, Matern52, On, Sum
-from ...posteriors.base import add_to_diagonals
-from .held_out_density import log_densities
 
 SHARE = 0.2  # of the variance for the parts of one input each, together
 CODES, EACH, COLUMNS = 64, 20, 1  # values of a code, rows of each, columns that are tried
@@ -59,25 +51,3 @@ def code_columns(X):
         if 2 < len(counts) <= CODES and np.median(counts) >= EACH
     ]
     return sorted(found, key=lambda d: -len(sizes[d]))[:COLUMNS]
-
-
-class LeaveOneOut(NamedTuple):
-    """Of each row of an exact process, given all others: moments of f, and a log density."""
-
-    mean: Any
-    var_f: Any
-    density: Any
-
-
-def leave_one_out(hyper, rows, plan):
-    """Return the ``LeaveOneOut`` of an exact process. N^3 flops."""
-    N = len(rows)
-    K = hyper.covariance.matrix(rows.X)
-    noise = np.full(N, hyper.noise) if rows.weights is None else hyper.noise / rows.weights
-    add_to_diagonals(K, noise)
-    W = kernels.cholesky_of_inverse(K)
-    plan.did(N**3)
-    var = 1 / np.square(W).sum(axis=1)
-    mean = rows.y - var * (W @ (rows.y @ W))
-    density = log_densities(mean, var, rows.y, rows.weights)
-    return LeaveOneOut(mean, np.maximum(var - noise, 0), density)
