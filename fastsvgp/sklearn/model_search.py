@@ -13,6 +13,7 @@ from ..bounds.objectives import elbo
 from ..check import DEFAULT_JITTER
 from ..errors import warn
 from ..recipes.beyond_range import inside, rows_outside
+from ..recipes.splits import signs
 from ..records.inducing_sets import stack_sets
 from ..runtime import tuning
 from .training import says_nothing
@@ -67,6 +68,8 @@ def merge_with_split(estimator, X, y, weights, groups, time):
     """
     given = {name: one for name, one in (("groups", groups), ("time", time)) if one is not None}
     if not given:
+        if not changed_settings(estimator):
+            _warn_of_signs(estimator, X, y)
         return estimator._merge_rows(X, y, weights), None
     if names := changed_settings(estimator):
         raise ValueError(
@@ -85,6 +88,18 @@ def merge_with_split(estimator, X, y, weights, groups, time):
     rows = estimator._merge_rows(np.column_stack([X, labels.labels]), y, weights)
     own = {name: rows[0][:, -1].astype(np.intp) for name in given}
     return (np.ascontiguousarray(rows[0][:, :-1]), *rows[1:]), recipes.Split(**own)
+
+
+def _warn_of_signs(estimator, X, y):
+    """Warn if columns look like groups, or like a time, that may be new in use."""
+    codes = y if y.dtype.kind == "f" else np.unique(y, return_inverse=True)[1].reshape(y.shape)
+    for one in signs(X, codes):
+        name = names_of(estimator, X)[one.column]
+        what = "groups" if one.option == "groups" else "times"
+        warn(
+            f"{name} {one.why}: if new {what} will come, give fit(..., {one.option}="
+            f"{one.column}), or scores and variances are those of known ones"
+        )
 
 
 def run_search(estimator, X, y, weights, seed, likelihood="gaussian", split=None):

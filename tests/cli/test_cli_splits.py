@@ -62,3 +62,18 @@ def test_the_report_says_for_whom_the_scores_hold(visits, here, unplotted, capsy
 def test_columns_that_cannot_be_new_are_refused(visits, given, message):
     with pytest.raises(UsageError, match=message):
         load_task(visits, **given)
+
+
+def test_notes_name_the_options(visits):
+    said = " ".join(load_task(visits).signs)
+    assert "column 'date' holds dates: if the model is for later ones, give --time" in said
+    assert load_task(visits, time="date").signs == []
+
+
+def test_a_column_of_patients_is_noted(here, rng):
+    who, x = np.repeat(np.arange(20), 6), rng.standard_normal(120)
+    y = 3 * rng.standard_normal(20)[who] + x
+    rows = [f"P{a:02d},{b:.4f},{c:.4f}" for a, b, c in zip(who, x, y, strict=True)]
+    (here / "d.csv").write_text("\n".join(["who,x,y", *rows]) + "\n", encoding="utf-8")
+    (note,) = load_task("d.csv").signs
+    assert "column 'who' has 20 values" in note and note.endswith("give --group who")

@@ -49,3 +49,12 @@ def test_classes_of_new_groups(rng, brief):
     X, y = visits(rng)
     model = SVGPClassifier(random_state=0).fit(X[:, 1:], y > 0, groups=X[:, 0])
     assert model.predict_proba(X[:, 1:]).shape == (90, 2)
+
+
+def test_signs_of_groups_and_of_time_give_a_warning(rng, brief):
+    X, y = visits(rng, 120)
+    with pytest.warns(UserWarning, match=r"column 0 has 15 values .* give fit\(..., groups=0\)"):
+        SVGPRegressor(random_state=0).fit(X, 3 * y)
+    X[:, 0] = np.arange(120)
+    with pytest.warns(UserWarning, match=r"column 0 increases with the rows.* time=0"):
+        SVGPRegressor(random_state=0).fit(X, y)

@@ -18,7 +18,7 @@ from fastsvgp.recipes.model_search.left_out import (
 )
 from fastsvgp.recipes.model_search.plan import SearchPlan
 from fastsvgp.recipes.model_search.rows import SearchRows, mark
-from fastsvgp.recipes.splits import Split
+from fastsvgp.recipes.splits import Split, signs
 
 
 def grouped(rng, N=30, G=6, weighted=False):
@@ -168,3 +168,20 @@ def test_a_column_of_groups_is_no_input(rng):
     there, other = (fs.predict_y(found.model, found.scale.X(np.array([[g, 0.3]]))) for g in (3, 99))
     assert_allclose(there, other, rtol=1e-12)
     assert found.holds.startswith("for new values of 'who': RMSE")
+
+
+def test_signs_of_groups_and_of_time(rng):
+    N, who = 300, np.repeat(np.arange(20.0), 15)
+    x, effect = rng.standard_normal(N), rng.standard_normal(20)
+    y = 3 * effect[rng.permutation(20)][who.astype(int)] + x
+    (one,) = signs(np.c_[x, who], y)
+    assert (one.option, one.column) == ("groups", 1) and "20 values of about 15 rows" in one.why
+    age, height = rng.standard_normal((2, 20))
+    (one,) = signs(np.c_[x, age[who.astype(int)], height[who.astype(int)]], x)  # by two columns
+    assert one.option == "groups" and one.why.endswith("as column 1 has")
+    (one,) = signs(np.c_[x, np.arange(300.0)], x)
+    assert (one.option, one.column) == ("time", 1)
+    # a smooth function of few values, noise, and one input are no signs
+    few = rng.integers(0, 20, N).astype(float)
+    assert signs(np.c_[x, few], few / 5) == [] and signs(np.c_[x, few], x) == []
+    assert signs(np.arange(300.0)[:, None], x) == []

@@ -8,6 +8,7 @@ import numpy as np
 from ... import DataFileError
 from ...recipes import Split
 from ...recipes.model_search.rows import mark
+from ...recipes.splits import signs
 from ..errors import UsageError
 from . import columns as encodings, dates, reading, targets
 from .cells import number_of
@@ -40,6 +41,27 @@ class NewColumns:
         if self.time is None:
             return Split()
         return Split(time=_times(table, self.time, columns, kinds), name=table.names[self.time])
+
+
+def find_signs(table, columns, y, kinds):
+    """Return notes on columns that look like groups or times, which may be new in use."""
+    shown = [i for i in columns if kinds.forms.get(i) is None]
+    codes = [
+        np.unique(table.target_column(i), return_inverse=True)[1] if i in table.text else
+        table.numbers[:, i] for i in shown
+    ]  # fmt: skip
+    notes = [
+        f"column {table.names[i]!r} holds dates: if the model is for later ones, give --time"
+        for i, form in kinds.forms.items()
+        if form.kind == "date" and i in columns
+    ][:1]
+    if len(codes) > 1:
+        for one in signs(np.column_stack(codes), y):
+            option = "--group" if one.option == "groups" else "--time"
+            new = "groups" if one.option == "groups" else "times"
+            name = table.names[shown[one.column]]
+            notes.append(f"column {name!r} {one.why}: if new {new} will come, give {option} {name}")
+    return notes
 
 
 def _times(table, column, columns, kinds):

@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,7 +35,8 @@ class Task:
     Rows of the file without a target are no rows of the task, but the table ``untargeted``;
     ``targeted`` marks the others among all of the file.
 
-    ``new`` is what will be new in use, with labels of all rows, and ``holds`` says it in words.
+    ``new`` is what will be new in use, with labels of all rows, and ``holds`` says it in words;
+    ``signs`` are notes on columns that may be.
     """
 
     X: np.ndarray | None
@@ -57,6 +58,7 @@ class Task:
     targeted: np.ndarray | None = None
     new: Split = Split()
     holds: str = ""
+    signs: list = field(default_factory=list)
 
     @property
     def kind(self):
@@ -150,7 +152,7 @@ def load_task(
         if values.ndim == 1
         else targets.interpret_targets(values, name, likelihood, interpret_target)
     )
-    kinds = reading.Kinds()
+    kinds, every = reading.Kinds(), columns
     if not images:
         columns, kinds = reading.choose(table, columns)
         note_codes(table, [*columns, *used], kinds.forms)
@@ -161,6 +163,8 @@ def load_task(
     facts = {"missing": missing, "second": other, "untargeted": untargeted, "targeted": targeted}
     names = [table.names[i] for i in columns]
     facts["new"] = new.split(table, columns, kinds)
+    if new == held_out.NewColumns(None, None) and not images:
+        facts["signs"] = held_out.find_signs(table, every, y, kinds)
     if kinds or missing != "error":
         raw = reading.read_raw(table, columns, kinds, missing)
         return Task(None, y, chosen, reason, classes, names, name, layout, raw=raw, **facts)

@@ -57,6 +57,8 @@ def data(say, task, settings, title):
     )
     if task.holds:
         say(f"  scores     {task.holds}")
+    for note in task.signs if not task.split.startswith("test mask") else ():
+        say(f"  note       {note}")
     if (rest := task.untargeted) is not None:
         say(
             f"  note       {rest.num_rows} row{'s'[: rest.num_rows != 1]} without a target (the"
