@@ -37,6 +37,7 @@ def run(args):
 
 def _run(args, group=None):
     _refuse_to_read_twice(args)
+    began = time.perf_counter()
     task = load_task(
         args.file,
         target=args.target,
@@ -72,7 +73,7 @@ def _run(args, group=None):
     if search is not None and not (
         args.resume and os.path.exists(os.path.join(folder, CHECKPOINT))
     ):
-        return search_task(task, search, folder, title, origin)
+        return search_task(task, search, folder, title, origin, began)
     return _fit_task(task, resolve(args, task, group), folder, title, origin)
 
 

@@ -72,8 +72,11 @@ def _has_all_classes(task):
     return task.classes is None or len(np.unique(task.y[~task.test])) == len(task.classes)
 
 
-def search_task(task, search, folder, title, origin):
-    """Search, save, evaluate and report; return the exit code."""
+def search_task(task, search, folder, title, origin, began):
+    """Search, save, evaluate and report; return the exit code.
+
+    ``began``: ``time.perf_counter()`` before the data were read.
+    """
     say = lines.Lines(search.quiet)
     plan = _plan(folder) if search.resume else None
     with output_folder(folder):
@@ -107,6 +110,14 @@ def search_task(task, search, folder, title, origin):
         written, why_not = report.write(say, folder, fitted, task, results, (), model)
     lines.scores(say, results)
     lines.files(say, [path, *written], folder, why_not)
+    spent = {
+        "reading": started - began,
+        "compiling": found.compiling,
+        "search": seconds - found.compiling - found.answering,
+        "last posterior": found.answering,
+        "scores and pictures": time.perf_counter() - started - seconds,
+    }
+    lines.spent(say, spent)
     return INTERRUPTED if found.interrupted else 0
 
 

@@ -20,6 +20,7 @@ from .training import says_nothing
 
 # settings that a search accepts
 ALWAYS = "time_budget", "extrapolate", "random_state", "verbose"
+TRIED = 4  # candidates that a warning names
 EACH, MOST = 500, 60.0  # rows that add a second of work; the most seconds
 
 
@@ -137,8 +138,16 @@ def run_search(estimator, X, y, weights, seed, likelihood="gaussian", split=None
         warn(
             "the model is no better than the trivial predictor: a larger time_budget can find more;"
             " or X carries little information about y"
+            f" (tried: {_tried(found)}, with short lengthscales where nothing else explained more)"
         )
     return estimator
+
+
+def _tried(found):
+    """Return the candidates of a search, in words."""
+    names = list(dict.fromkeys(look["candidate"] for look in found.looks)) or [found.chosen]
+    more = f" and {len(names) - TRIED} more" if len(names) > TRIED else ""
+    return ", ".join(names[:TRIED]) + more
 
 
 def names_of(estimator, Xs):

@@ -42,6 +42,10 @@ def test_the_latest_rows_are_held_out(visits):
 def test_the_report_says_for_whom_the_scores_hold(visits, here, unplotted, capsys):
     options = "--group", "patient", "--ignore", "date", "--seconds", "1", "--out", "out"
     said, _ = run(capsys, "fit", str(visits), *options)
+    last = said.strip().splitlines()[-1]
+    for part in ("reading", "compiling", "search", "last posterior", "scores and pictures"):
+        assert f"{part} " in last
+    assert last.startswith("  seconds")
     assert "held-out rows (for new values of 'patient')" in said
     found = results("out")
     assert found["holds"] == "for new values of 'patient'"

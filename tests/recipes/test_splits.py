@@ -185,3 +185,23 @@ def test_signs_of_groups_and_of_time(rng):
     few = rng.integers(0, 20, N).astype(float)
     assert signs(np.c_[x, few], few / 5) == [] and signs(np.c_[x, few], x) == []
     assert signs(np.arange(300.0)[:, None], x) == []
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_many_rows_race_with_whole_labels_held_out(rng, tune, later):
+    tune(exact_rows=120)
+    who, x = np.repeat(np.arange(40), 12), rng.standard_normal(480)
+    t = np.arange(480.0)
+    y = np.sin(x) + (0.01 * t if later else 2 * rng.standard_normal(40)[who])
+    X = np.c_[t, x] if later else np.c_[rng.standard_normal(40)[who], x]
+    split = Split(time=0) if later else Split(groups=who)
+    y = y + 0.1 * rng.standard_normal(480)
+    found = fs.search(X, y, 5.0, by_work=True, rng=0, split=split)
+    names = {look["candidate"] for look in found.looks}
+    assert ("level" if later else "random effects") in names
+    assert found.holds.startswith("for later times" if later else "for new groups")
+    assert "rows seen once" in found.holds and found.holds in found.story
+    mean, var = found.scale.back(*fs.predict_y(found.model, found.scale.X(X)))
+    assert np.isfinite(mean).all()
+    if not later:
+        assert np.all(var > 0.5)  # of one effect

@@ -129,6 +129,12 @@ def files(say, paths, folder, why_no_plots):
         say.show(f"  {why_no_plots}")
 
 
+def spent(say, seconds):
+    """Print for what the seconds of a search were spent."""
+    parts = ", ".join(f"{what} {one:.1f}" for what, one in seconds.items())
+    say.show(f"  seconds    {parts}; together {sum(seconds.values()):.1f}")
+
+
 def describe_model(task, settings):
     """Describe method, covariance and lengthscales."""
     lengthscales = (

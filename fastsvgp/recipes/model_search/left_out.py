@@ -25,16 +25,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import kernels
-from ...covariances import RBF, Linear, Matern12, Matern32, On, Periodic, Sum
+from ...covariances import Linear, Matern12, Matern32, On, Periodic, Sum
 from ...inducing import median_lengthscales, unique_rows
-from ...inducing.spectrum import peaks
 from ...optim.flat import ravel
 from ...posteriors.base import add_to_diagonals
 from ...runtime import tuning
 from .candidates import NOISE, Hyper
 from .held_out_density import factors_of, log_densities
 from .plain_processes import OF_PAIR, PASS, plain_on
+from .structures import waves
 
+PLAIN = "plain"
 EFFECT = 0.3  # initial variance of random effects
 LOWEST, WIDEST = 1e-6, 12.0  # least noise variance; change of logarithms
 ITERATIONS = 60
@@ -43,7 +44,7 @@ BLOCKS, OF_ROWS, CLUSTERS = (
     0.1,
     5,
 )  # rolling origins, the part of the rows of each, and its parts
-WAVES, SLOW = 2, 3.0  # cycles that are tried, and the length of time over that of a slow level
+SLOW = 3.0  # lengthscale of a slow level, in lengths of the time
 
 
 class LeftOut(NamedTuple):
@@ -86,14 +87,14 @@ class ByEvidence:
 
         began = plan.spent
         loss(start)
-        each = 1.2 * (plan.spent - began)
+        each = plan.spent - began
         count = plan.count(
-            f"{self.name}: iterations", lambda: min(max(seconds / each, 3), ITERATIONS)
+            f"{self.name}: evaluations", lambda: min(max(seconds / each, 3), ITERATIONS)
         )
         limits = np.stack([start - WIDEST, start + WIDEST])
         limits[0, len(vector)] = max(limits[0, len(vector)], np.log(LOWEST))
         found = minimize(
-            loss, start, jac=True, method="L-BFGS-B", bounds=limits.T, options={"maxiter": count}
+            loss, start, jac=True, method="L-BFGS-B", bounds=limits.T, options={"maxfun": count}
         )
         self._covariance = unravel(found.x[: len(vector)])
         self._noise, self._effect = (*np.exp(found.x[len(vector) :]).tolist(), 0.0)[:2]
@@ -214,10 +215,15 @@ def factors_and_scores(hyper, left):
     """Return the factors (a, c) that left-out rows choose, and their RMSE and Gaussian NLPD."""
     rows, noise = left.rows, hyper.noise + hyper.effect
     a, c = factors_of(left.mean, left.var_f, noise, rows.y, rows.weights)
-    var, squares = a * left.var_f + c * noise, np.square(rows.y - left.mean)
-    density = -0.5 * (np.log(2 * np.pi * var) + squares / var)
-    rmse = float(np.sqrt(np.average(squares, weights=rows.weights)))
-    return (a, c), rmse, -float(np.average(density, weights=rows.weights))
+    return (a, c), *rmse_and_nlpd(rows, left.mean, a * left.var_f + c * noise)
+
+
+def rmse_and_nlpd(rows, mean, var):
+    """Return the RMSE and the Gaussian NLPD of rows with these predictions of targets."""
+    squares = np.square(rows.y - mean)
+    losses = 0.5 * (np.log(2 * np.pi * var) + squares / var)
+    found = np.average([squares, losses], axis=1, weights=rows.weights)
+    return float(np.sqrt(found[0])), float(found[1])
 
 
 # --- covariances for new groups and for the future, the simplest first ---
@@ -244,7 +250,7 @@ def varying_inside(rows):
 
 def covariances_for_later(rows, column):
     """Yield names and covariances: the plain one; a slow level in time; cycles beside it."""
-    yield "plain", plain_on(rows.X)
+    yield PLAIN, plain_on(rows.X)
     if column is None:
         return
     D, t = rows.X.shape[1], rows.X[:, [column]]
@@ -254,13 +260,9 @@ def covariances_for_later(rows, column):
     if others:
         parts.append(On(Matern32(1.0, median_lengthscales(rows.X[:, others], rng=0)), others))
     yield "level", Sum(parts)
-    waves = []
-    for share, frequency in peaks(t[:, 0], _detrended(rows, column), WAVES):
-        if share > 0 and frequency * np.ptp(t) >= 2:
-            wave = Periodic(RBF(0.3, np.array([1.0])), period=np.array([1 / frequency]))
-            waves.append(On(wave, (column,)))
-    if waves:
-        yield "level and cycles", Sum((*parts, *waves))
+    found = waves(rows.X, _detrended(rows, column), column)
+    if found:
+        yield "level and cycles", Sum((*parts, *found))
 
 
 def _detrended(rows, column):

@@ -5,13 +5,15 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import NotPositiveDefinite
+from ...inducing import kmeans
 from ...runtime import tuning
 from ..scaling import constant
-from .candidates import DEEP, RELU, WIDE, WIDER, Deep
+from .candidates import DEEP, NOISE, RELU, WIDE, WIDER, Deep, Hyper
 from .collapsed_posterior import ROWS, M, density_of, score_posterior
 from .held_out_density import BETTER, better_by
 from .left_out import (
     EFFECT,
+    PLAIN,
     ByEvidence,
     blocks_of,
     covariances_for_groups,
@@ -25,7 +27,7 @@ from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
 from .race import FAILURES, FIRST, reason
 from .regression_answer import FromLook
 from .rows import pooled_variance
-from .structures import structures
+from .structures import cycles, structures
 
 OTHERS_PART = 0.2  # of the time, which structures leave to networks and near rows
 STRUCTURE = 0.1  # of the time, for an exact process of another structure
@@ -80,15 +82,44 @@ class Regression(FromLook):
         if self._few:
             return [plain, *networks, *self._near(plain, inputs, T)]
         others = [*self._others_of(plain, inputs), *self._near(plain, inputs, T)]
-        return [plain, *networks, *others, *self._relevant(T)]
+        return [plain, *self._by_labels(), *networks, *others, *self._relevant(T)]
+
+    def _by_labels(self):
+        """Return processes for new groups, or for the future, that train on some of many rows."""
+        if self.rows.labels is None:
+            return []
+        scale, rows = self._data("raw")
+        some = rows.draw(tuning.current.exact_rows, np.random.default_rng(0))
+        return [
+            ByEvidence(name, scale, rows, covariance, effect=effect)
+            for name, covariance, effect in self._covariances(some)
+            if name != PLAIN
+        ]
+
+    def _covariances(self, rows):
+        """Yield names, covariances and effects for what will be new, the simplest first."""
+        effect = 0.0 if rows.later else EFFECT
+        if rows.later:
+            found = covariances_for_later(rows, self.column)
+        else:
+            found = covariances_for_groups(rows)
+        for name, covariance in found:
+            yield name, covariance, effect
 
     def _others_of(self, plain, inputs):
         """Yield sparse processes of other structures, from the plain one."""
-        if not isinstance(plain, Plain):
-            return
-        hyper, (scale, rows) = plain.model, self._data(inputs)
+        scale, rows = self._data(inputs)
         some = rows.draw(LATER, np.random.default_rng(0))
-        for label, covariance in structures(hyper.covariance, some.X):
+        found_nothing = self._score(plain) <= tuning.current.useless_density
+        if not isinstance(plain, Plain) and not found_nothing:
+            return
+        if found_nothing:
+            hyper = Hyper(smooth_on(some.X), NOISE, kmeans(some.X, Plain.M, rng=0))
+            found = cycles(hyper.covariance, some.X, some.y)
+        else:
+            hyper = plain.model
+            found = structures(hyper.covariance, some.X)
+        for label, covariance in found:
             start = hyper._replace(covariance=covariance)
             yield Plain(f"{label}, {inputs} inputs", scale, rows, self._rng(), LATER, start)
 
@@ -100,6 +131,9 @@ class Regression(FromLook):
         return [Near(f"near rows, {inputs} inputs", plain, self._plan, count)]
 
     def _first(self, candidates):
+        effects = [one for one in candidates if isinstance(one, ByEvidence) and not one.rows.later]
+        if effects:  # the cautious choice for new groups
+            return self._last(max(effects, key=self._score))
         # an exact process has run before
         return self._last(candidates[-1]) if candidates[-1].name == RELEVANT else self.first
 
@@ -149,10 +183,8 @@ class Regression(FromLook):
         rows = rows.draw(tuning.current.exact_rows, self._rng())
         later, best = rows.later, None
         early = rows.some(blocks_of(rows) == 0) if later else rows
-        make = covariances_for_later if later else covariances_for_groups
-        given = (early, self.column) if later else (early,)
-        for name, covariance in make(*given):
-            one = ByEvidence(name, scale, early, covariance, effect=0.0 if later else EFFECT)
+        for name, covariance, effect in self._covariances(early):
+            one = ByEvidence(name, scale, early, covariance, effect=effect)
             try:
                 one.take(self._plan, BY_BOUND * self._plan.left)
                 left = leave_out(one.model, rows, self._plan)
@@ -236,7 +268,8 @@ class Regression(FromLook):
         if left is None:
             return
         best = left.density
-        for label, covariance in structures(hyper.covariance, rows.X):
+        others = cycles(hyper.covariance, rows.X, rows.y - left.mean)
+        for label, covariance in (*others, *structures(hyper.covariance, rows.X)):
             late = self._plan.left < OTHERS_PART * T
             if self._plan.count("no time for a structure", late):
                 break

@@ -26,6 +26,7 @@ from .held_out_density import (
     student_noise,
     train_with_tails,
 )
+from .left_out import rmse_and_nlpd
 from .near_rows import Detailed, best_noise
 from .plan import RATE
 from .race import FAILURES, Race, reason
@@ -65,6 +66,11 @@ class FromLook(Race):
         mixed = None
         if not interrupted:
             look, found = self._final(look, found)
+            if self.rows.labels is not None:
+                mean, var_f = found.collapsed.predict(look.scale.X(self.last.X))
+                a, c = found.factors
+                var = a * var_f + c * found.collapsed.noise
+                self.tell_scores(len(self.last), *rmse_and_nlpd(self.last, mean, var), "seen once")
             mixed = self._mixed(look, found)
             # all is decided, so rows that were used once can serve, too
             found = found._replace(factors=self._factors(found.collapsed, look))

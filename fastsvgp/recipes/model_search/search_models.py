@@ -58,6 +58,8 @@ class SearchResult(Start):
         Seconds in which kernels were compiled or loaded, before the clock started.
     holds : str
         For what the scores hold, such as new groups, and which they are, with a ``split``.
+    answering : float
+        Seconds of the last posterior, after the candidates.
     interrupted : bool
         Whether Ctrl-C ended the search: ``model`` is then the best look so far.
     saved : SavedSearch or None
@@ -72,6 +74,7 @@ class SearchResult(Start):
     interrupted: bool = False
     saved: Any = None
     holds: str = ""
+    answering: float = 0.0
 
 
 def search(
@@ -195,6 +198,7 @@ def search(
         if extrapolate:
             race.say("neither ranks nor networks take part, because the model has to extrapolate")
         interrupted = _run(race, plan, signals)
+        answering = time.perf_counter()
         try:
             model, chosen = race.answer(interrupted)
         except KeyboardInterrupt:
@@ -219,6 +223,7 @@ def search(
         interrupted,
         saved_search(race.done, plan, seed, rows, likelihood) if interrupted else None,
         race.holds,
+        time.perf_counter() - answering,
     )
 
 

@@ -6,11 +6,14 @@ leave-one-out densities.
 
 import numpy as np
 
-from ...covariances import Linear, Matern12, Matern32, Matern52, On, Sum
+from ...covariances import RBF, Linear, Matern12, Matern32, Matern52, On, Periodic, Sum
+from ...inducing.spectrum import peaks
 
 SHARE = 0.2  # of the variance for the parts of one input each, together
 CODES, EACH, COLUMNS = 64, 20, 1  # values of a code, rows of each, columns that are tried
 MOST = 30  # inputs that have parts of their own
+CYCLIC, WAVES, TURNS = 3, 2, 2  # inputs that can have cycles, how many each, fewest turns
+SAMPLED = 2000  # rows from which a spectrum is computed
 
 
 def structures(covariance, X):
@@ -51,3 +54,26 @@ def code_columns(X):
         if 2 < len(counts) <= CODES and np.median(counts) >= EACH
     ]
     return sorted(found, key=lambda d: -len(sizes[d]))[:COLUMNS]
+
+
+def cycles(covariance, X, y):
+    """Yield a name and the covariance with cycles, if the spectrum of y has peaks.
+
+    X : (N, D) rows in the units of the covariance, at most ``CYCLIC`` columns; y : (N,) residuals
+    """
+    columns = range(X.shape[1]) if X.shape[1] <= CYCLIC else ()
+    found = [wave for d in columns for wave in waves(X, y, d)]
+    if found:
+        parts = covariance.parts if isinstance(covariance, Sum) else (covariance,)
+        yield "cycles", Sum((*parts, *found))
+
+
+def waves(X, y, column):
+    """Return periodic covariances of a column at the peaks of the spectrum of y (N,)."""
+    some = slice(None, None, -(-len(X) // SAMPLED))
+    x, y = X[some, column], y[some]
+    return [
+        On(Periodic(RBF(SHARE, np.ones(1)), period=np.array([1 / frequency])), (column,))
+        for _, frequency in peaks(x, y, WAVES)
+        if frequency * np.ptp(x) >= TURNS
+    ]
