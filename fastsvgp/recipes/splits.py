@@ -140,6 +140,6 @@ def _explained(levels, counts, y):
     means = np.bincount(levels, y) / counts
     inside = np.sum(np.square(y - means[levels])) / max(len(y) - len(counts), 1)
     total = np.var(y, ddof=1)
-    if not total > 0 or not np.ptp(means) > 0:
+    if not total > 0 or not (np.ptp(means[1:]) > 0 and np.ptp(means[:-1]) > 0):
         return 0.0, 1.0
     return 1 - inside / total, float(np.corrcoef(means[1:], means[:-1])[0, 1])

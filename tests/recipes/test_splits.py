@@ -12,6 +12,7 @@ from fastsvgp.recipes.model_search.left_out import (
     blocks_of,
     covariances_for_groups,
     covariances_for_later,
+    draw,
     evidence_and_grad,
     leave_out,
     varying_inside,
@@ -119,6 +120,15 @@ def test_whole_labels_are_marked(rng):
     assert not set(labels[held]) & set(labels[~held])
     later = mark(labels, True, 40, rng)
     assert labels[later].min() > labels[~later].max()
+
+
+def test_rows_that_train_have_several_of_each_label(rng):
+    for labels, fewest in ((np.repeat(np.arange(50), 40), 10), (rng.integers(0, 800, 2000), 1)):
+        N = len(labels)
+        rows = SearchRows(rng.standard_normal((N, 1)), np.zeros(N), labels=labels)
+        counts = np.bincount(draw(rows, 500).labels)
+        assert 400 <= counts.sum() <= 510 and counts[counts > 0].min() >= fewest
+        assert len(draw(rows, N)) == N
 
 
 def test_candidates_of_groups_and_of_time(rng):

@@ -33,12 +33,14 @@ from ...runtime import tuning
 from .candidates import NOISE, Hyper
 from .held_out_density import factors_of, log_densities
 from .plain_processes import OF_PAIR, PASS, plain_on
+from .rows import mark
 from .structures import waves
 
 PLAIN = "plain"
 EFFECT = 0.3  # initial variance of random effects
 LOWEST, WIDEST = 1e-6, 12.0  # least noise variance; change of logarithms
 ITERATIONS = 60
+EACH, RACED = 5, 600  # rows of a label, and rows that train a process in a race
 BLOCKS, OF_ROWS, CLUSTERS = (
     4,
     0.1,
@@ -58,12 +60,16 @@ class LeftOut(NamedTuple):
 
 
 class ByEvidence:
-    """An exact process, perhaps with random effects of labels, trained on its log evidence."""
+    """An exact process, perhaps with random effects of labels, trained on its log evidence.
+
+    ``most``: rows that train it, if there are more.
+    """
 
     share, segments, settles = 1, 1, False
 
-    def __init__(self, name, scale, rows, covariance, noise=NOISE, effect=0.0):
+    def __init__(self, name, scale, rows, covariance, noise=NOISE, effect=0.0, most=None):
         self.name, self.scale, self.rows, self.steps = name, scale, rows, 0
+        self._most = most or len(rows)
         self._covariance, self._noise, self._effect = covariance, noise, effect
 
     @property
@@ -73,7 +79,7 @@ class ByEvidence:
     def take(self, plan, seconds, part=None):
         from scipy.optimize import minimize
 
-        rows, effect = self._some(), self._effect > 0
+        rows, effect = draw(self.rows, self._most), self._effect > 0
         vector, unravel = ravel(self._covariance, transform="log", fixed=_fixed(self._covariance))
         start = np.concatenate([vector, np.log([self._noise, self._effect][: 1 + effect])])
         flops = 3 * len(rows) ** 3 + OF_PAIR * (PASS + rows.X.shape[1]) * 3 * len(rows) ** 2
@@ -100,9 +106,6 @@ class ByEvidence:
         self._noise, self._effect = (*np.exp(found.x[len(vector) :]).tolist(), 0.0)[:2]
         self.steps += int(found.nit)
 
-    def _some(self):
-        return self.rows.draw(tuning.current.exact_rows, np.random.default_rng(0))
-
     def get_state(self):
         numbers = {"steps": self.steps, "noise": self._noise, "effect": self._effect}
         return self._covariance, None, None, numbers
@@ -112,6 +115,20 @@ class ByEvidence:
         self.steps, self._noise, self._effect = (
             numbers[name] for name in ("steps", "noise", "effect")
         )
+
+
+def draw(rows, most):
+    """Draw about ``most`` rows: at random in time, else of as many labels as have ``EACH`` rows."""
+    rng = np.random.default_rng(0)
+    if rows.later or len(rows) <= most:
+        return rows.draw(most, rng)
+    order = rng.permutation(len(rows))
+    place = order[np.argsort(rows.labels[order], kind="stable")]
+    counts = np.bincount(rows.labels)
+    number = np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows.labels[place]]
+    each = max(EACH, most // np.count_nonzero(counts))
+    some = rows.some(np.sort(place[number < each]))
+    return some.some(mark(some.labels, False, most, rng)) if len(some) > most else some
 
 
 def _fixed(covariance):

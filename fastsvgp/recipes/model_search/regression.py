@@ -14,6 +14,7 @@ from .held_out_density import BETTER, better_by
 from .left_out import (
     EFFECT,
     PLAIN,
+    RACED,
     ByEvidence,
     blocks_of,
     covariances_for_groups,
@@ -91,7 +92,7 @@ class Regression(FromLook):
         scale, rows = self._data("raw")
         some = rows.draw(tuning.current.exact_rows, np.random.default_rng(0))
         return [
-            ByEvidence(name, scale, rows, covariance, effect=effect)
+            ByEvidence(name, scale, rows, covariance, effect=effect, most=RACED)
             for name, covariance, effect in self._covariances(some)
             if name != PLAIN
         ]
