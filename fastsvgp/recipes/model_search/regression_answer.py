@@ -29,7 +29,7 @@ from .held_out_density import (
 from .left_out import rmse_and_nlpd
 from .near_rows import Detailed, best_noise
 from .plan import RATE
-from .race import FAILURES, Race, reason
+from .race import FAILURES, Race, clusters_of, reason
 from .rows import scale_rows
 
 # of a mixture: the smallest share, other candidates, nats by which they can be behind
@@ -99,13 +99,17 @@ class FromLook(Race):
         Leave-one-out densities choose the shares of exact processes, held-out rows those of others.
         """
         exact = look.candidate in self._exact_looks
-        every, scored = [look], [found]
+        every, scored, each = [look], [found], 0.0
         for one in self._others(look, exact):
+            late, began = not exact and self._plan.left <= each, self._plan.spent
+            if self._plan.count("no time to mix", late):
+                break
             try:
                 scored.append(self._score_look(one))
             except NotPositiveDefinite:
                 continue
             every.append(one)
+            each = self._plan.spent - began
         if len(every) < 2:
             return None
         if exact:
@@ -120,7 +124,8 @@ class FromLook(Race):
         if len(at) < 2:
             return None
         shares = stack(chosen[at], choosing.weights)
-        better = better_by(mix(tested[at], shares), tested[0], testing.weights)
+        given = testing.weights, clusters_of(testing)
+        better = better_by(mix(tested[at], shares), tested[0], *given)
         parts = zip(at, shares, strict=True)
         names = " and ".join(f"{100 * share:.0f} % {every[k].candidate}" for k, share in parts)
         self.say(f"mixture of {names}: {better:+.1f} standard errors over {look.candidate}")
