@@ -9,14 +9,17 @@ from fastsvgp.recipes.model_search.candidates import Hyper
 from fastsvgp.recipes.model_search.collapsed_posterior import Collapsed, make_svgp, sums
 from fastsvgp.recipes.model_search.held_out_density import better_by
 from fastsvgp.recipes.model_search.left_out import (
+    ByEvidence,
     blocks_of,
     covariances_for_groups,
     covariances_for_later,
+    cross_validate,
     draw,
     evidence_and_grad,
     leave_out,
     varying_inside,
 )
+from fastsvgp.recipes.model_search.plain_processes import plain_on
 from fastsvgp.recipes.model_search.plan import SearchPlan
 from fastsvgp.recipes.model_search.rows import SearchRows, mark
 from fastsvgp.recipes.splits import Split, signs
@@ -69,6 +72,20 @@ def test_whole_groups_are_left_out(rng, weighted):
         assert left.var_f[i] == pytest.approx(1.3 - k @ np.linalg.solve(K[rest][:, rest], k))
     assert_allclose(left.clusters, rows.labels)
     assert np.isfinite(left.density).all() and w.all()
+
+
+def test_few_groups_are_left_out_of_hyperparameters(rng):
+    rows = grouped(rng)
+    changed = rows.y.copy()
+    changed[rows.labels == 2] += 5 * rng.standard_normal(np.sum(rows.labels == 2))
+    found = []
+    for y in (rows.y, changed):
+        given = SearchRows(rows.X, y, labels=rows.labels)
+        one = ByEvidence("one", None, given, plain_on(rows.X), effect=0.3)
+        left = cross_validate(one, given, SearchPlan(1.0, True), 1.0)
+        found.append(left.mean[rows.labels == 2])
+    assert_allclose(*found, rtol=1e-9)
+    assert np.ptp(found[0]) > 0
 
 
 def test_the_future_is_left_out(rng):

@@ -19,6 +19,7 @@ from .left_out import (
     blocks_of,
     covariances_for_groups,
     covariances_for_later,
+    cross_validate,
     factors_and_scores,
     inducing_for,
     leave_out,
@@ -187,8 +188,9 @@ class Regression(FromLook):
         for name, covariance, effect in self._covariances(early):
             one = ByEvidence(name, scale, early, covariance, effect=effect)
             try:
-                one.take(self._plan, BY_BOUND * self._plan.left)
-                left = leave_out(one.model, rows, self._plan)
+                seconds = BY_BOUND * self._plan.left / 2
+                one.take(self._plan, seconds)
+                left = cross_validate(one, rows, self._plan, seconds)
             except FAILURES as error:
                 self.error = error
                 self.say(f"{name}: failed ({reason(error)})")

@@ -20,6 +20,7 @@ from ..scaling import UNUSED, Scale
 from ..searching import Start
 from ..splits import Split
 from .classes_and_counts import ClassesAndCounts
+from .left_out import FEW_LABELS
 from .plan import SearchPlan, counts_of, load_to_resume, saved_search
 from .regression import Regression
 from .rows import SearchRows, distinct_count, hold_out, number_held, sample_for_ranks, task_of
@@ -27,8 +28,8 @@ from .rows import SearchRows, distinct_count, hold_out, number_held, sample_for_
 FEW = 200  # distinct rows below which nothing is held out
 STEERING = 0.1, 50, 3000  # rows that score looks: part of the others, at least, at most
 LAST_WORD = 0.1, 40, 2000  # rows used once: part of all, at least, at most
-# the same where groups or the future are new, and the number of labels from which they are held out
-OF_LABELS, LABELS = (0.15, 40, np.inf), 20
+# the same where groups or the future are new
+OF_LABELS = 0.15, 40, np.inf
 INTERRUPTED = "interrupted: the best look so far is the result"
 
 
@@ -258,7 +259,7 @@ def _holds_out(rows, likelihood):
         return distinct_count(rows) >= FEW
     if len(rows) <= tuning.current.exact_rows:
         return False
-    return rows.later or len(np.unique(rows.labels)) >= LABELS
+    return rows.later or len(np.unique(rows.labels)) >= FEW_LABELS
 
 
 def _run(race, plan, signals):
