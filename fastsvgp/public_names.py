@@ -164,6 +164,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "recipes.model_search.search_models": ("search",),
         "recipes.detail": ("near_rows",),
         "recipes.searching": ("classification", "regression"),
+        "recipes.splits": ("Split",),
     },
     "records": {
         "files.row_files": ("row_files",),

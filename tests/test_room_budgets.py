@@ -34,7 +34,7 @@ BUDGETS = {
     "posteriors": 2100,
     "priors": 228,
     "qsgp": 2150,
-    "recipes": 4271,
+    "recipes": 4430,
     "records": 973,
     "runtime": 900,
     "sensitivity": 260,

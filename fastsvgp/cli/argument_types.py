@@ -195,3 +195,36 @@ def add_output(output):
     )
     output.add_argument("--quiet", action="store_true", help="print errors only, no report")
     add_traceback(output)
+
+
+def add_held_out(data):
+    """Add the arguments that say which rows judge the model."""
+    held_out = data.add_mutually_exclusive_group()
+    held_out.add_argument(
+        "--test-mask",
+        metavar="FILE:COLUMN",
+        help="hold out the rows where this column is 1; all other rows must have 0",
+    )
+    held_out.add_argument(
+        "--test-fraction",
+        metavar="F",
+        type=number(float, 0, 1),
+        help=(
+            "fraction of rows to hold out: random ones, or as --group and --time say (default 0.1;"
+            " 0.2 of groups; 0 holds out nothing)"
+        ),
+    )
+    new = data.add_mutually_exclusive_group()
+    new.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help=(
+            "the model is for new values of this column, such as patients, which is then no input:"
+            " whole groups are held out"
+        ),
+    )
+    new.add_argument(
+        "--time",
+        metavar="COLUMN",
+        help="the model is for later values of this column: the latest rows are held out",
+    )

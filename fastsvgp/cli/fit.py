@@ -7,9 +7,10 @@ import time
 
 from . import mpi, report
 from .data import targets
+from .data.held_out import split
 from .data.source import STANDARD_INPUT
 from .data.tables import FileFormat
-from .data.task import load_task, scale_of, split
+from .data.task import load_task, scale_of
 from .errors import INTERRUPTED, UsageError
 from .fitted import Fitted
 from .model_search import search_of, search_task
@@ -37,6 +38,7 @@ def run(args):
 
 def _run(args, group=None):
     _refuse_to_read_twice(args)
+    began = time.perf_counter()
     task = load_task(
         args.file,
         target=args.target,
@@ -45,6 +47,8 @@ def _run(args, group=None):
         likelihood=args.likelihood,
         second=targets.second_requested(args),
         missing=args.missing,
+        group=args.group,
+        time=args.time,
         file_format=FileFormat.of(args, images=args.patch_shape is not None, na=tuple(args.na)),
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
@@ -64,7 +68,7 @@ def _run(args, group=None):
     if search is not None and not (
         args.resume and os.path.exists(os.path.join(folder, CHECKPOINT))
     ):
-        return search_task(task, search, folder, title, origin)
+        return search_task(task, search, folder, title, origin, began)
     return _fit_task(task, resolve(args, task, group), folder, title, origin)
 
 

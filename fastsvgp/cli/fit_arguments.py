@@ -15,6 +15,7 @@ from .argument_types import (
     MOST,
     LineBreaks,
     add_fit_help,
+    add_held_out,
     add_output,
     add_text_layout,
     columns,
@@ -110,19 +111,7 @@ def _add_data(fit):
         default=[],
         help="further codes that mark missing values, in all columns, for example -99.99,***",
     )
-    held_out = data.add_mutually_exclusive_group()
-    held_out.add_argument(
-        "--test-mask",
-        metavar="FILE:COLUMN",
-        help="hold out the rows where this column is 1; all other rows must have 0",
-    )
-    held_out.add_argument(
-        "--test-fraction",
-        metavar="F",
-        type=number(float, 0, 1),
-        default=0.1,
-        help="fraction of rows to hold out at random (default 0.1; 0 holds out nothing)",
-    )
+    add_held_out(data)
     add_text_layout(data)
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from argparse import Namespace
+from dataclasses import replace
 
 import numpy as np
 
@@ -76,8 +77,11 @@ def _has_all_classes(task):
     return task.classes is None or len(np.unique(task.y[~task.test])) == len(task.classes)
 
 
-def search_task(task, search, folder, title, origin):
-    """Search, save, evaluate and report; return the exit code."""
+def search_task(task, search, folder, title, origin, began):
+    """Search, save, evaluate and report; return the exit code.
+
+    ``began``: ``time.perf_counter()`` before the data were read.
+    """
     say = lines.Lines(search.quiet)
     plan = _plan(folder) if search.resume else None
     with output_folder(folder):
@@ -94,6 +98,7 @@ def search_task(task, search, folder, title, origin):
             resume=_saved_stages(folder) if search.resume else None,
             extrapolate=search.extrapolate,
             average=search.average,
+            split=_split_of(task),
             tell=lambda line: say(f"  search     {line}"),
         )
         seconds = time.perf_counter() - started
@@ -111,7 +116,23 @@ def search_task(task, search, folder, title, origin):
         written, why_not = report.write(say, folder, fitted, task, results, (), model)
     lines.scores(say, results)
     lines.files(say, [path, *written], folder, why_not)
+    spent = {
+        "reading": started - began,
+        "compiling": found.compiling,
+        "search": seconds - found.compiling - found.answering,
+        "last posterior": found.answering,
+        "scores and pictures": time.perf_counter() - started - seconds,
+    }
+    lines.spent(say, spent)
     return INTERRUPTED if found.interrupted else 0
+
+
+def _split_of(task):
+    """Return the split of the training rows; a time is one of the inputs."""
+    new = task.new
+    if new.time is not None:
+        return replace(new, time=task.input_names.index(new.name))
+    return new if new.groups is None else replace(new, groups=new.groups[~task.test])
 
 
 def _plan(folder):
@@ -166,6 +187,7 @@ def _results(task, search, found, seconds, fitted, title):
         "steps": sum(look["steps"] for look in found.looks[-1:]),
         "looks": list(found.looks),
         "story": list(found.story),
+        "holds_by_search": found.holds,
         "plan": found.plan,
         "compiling_seconds": round(found.compiling, 3),
     }

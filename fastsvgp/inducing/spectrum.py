@@ -80,16 +80,9 @@ def spectral_start(
 
 def _peaks(x, y, Q):
     """Return the shares of the power, frequencies and widths of Q peaks of one column."""
-    length = float(np.ptp(x)) or 1.0
-    step = 1 / (2 * length)
-    f = step * np.arange(1, max(len(np.unique(x)), Q) + 1)
-    power = np.square(np.abs(_transform(x, y, f)))
-    centres, rest = [], power.copy()
-    # Powers of noise are exponentially distributed: the largest of `count` exceeds log(1000 count)
-    # times the mean in one of 1000 cases. One high frequency that counts by chance moves a mean.
-    noise = np.median(power) / np.log(2)
-    power = np.where(power > noise * np.log(1000 * len(f)), power - noise, 0)
-    power = power / power.sum() if power.any() else np.full(len(f), 1 / len(f))
+    f, power, above = _periodogram(x, y, Q)
+    step, centres, rest = f[0], [], power
+    power = above / above.sum() if above.any() else np.full(len(f), 1 / len(f))
     for _ in range(Q):
         top = int(rest.argmax())
         centres.append(f[top])
@@ -105,6 +98,37 @@ def _peaks(x, y, Q):
     order = np.argsort(-shares)
     shares = np.maximum(shares, LEAST)
     return (shares / shares.sum())[order], centres[order], widths[order]
+
+
+def _periodogram(x, y, least=1):
+    """Return frequencies (F,) up to the mean Nyquist one, powers, and what exceeds their noise.
+
+    Powers of noise are exponentially distributed: the largest of F exceeds log(1000 F) times the
+    mean in one of 1000 cases. One high frequency that counts by chance moves a mean.
+    """
+    step = 1 / (2 * (float(np.ptp(x)) or 1.0))
+    f = step * np.arange(1, max(len(np.unique(x)), least) + 1)
+    power = np.square(np.abs(_transform(x, y, f)))
+    noise = np.median(power) / np.log(2)
+    return f, power, np.where(power > noise * np.log(1000 * len(f)), power - noise, 0)
+
+
+def peaks(x, y, count):
+    """Return shares of the power and frequencies of the highest peaks, at most ``count``.
+
+    x, y : (N,). Each frequency is refined between its neighbours on the grid.
+    """
+    f, power, above = _periodogram(x, y)
+    total, found = power.sum(), []
+    for _ in range(count):
+        top = int(above.argmax())
+        if not above[top] > 0:
+            break
+        fine = f[top] + f[0] * np.linspace(-1, 1, 41)
+        best = fine[np.square(np.abs(_transform(x, y, fine))).argmax()]
+        found.append((float(power[top] / total), float(best)))
+        above[max(0, top - 2) : top + 3] = 0
+    return found
 
 
 def _transform(x, y, f):

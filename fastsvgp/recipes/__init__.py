@@ -55,6 +55,7 @@ from .solvers import (
     solver_for as solver_for,
     solver_of as solver_of,
 )
+from .splits import Split as Split
 from .target_values import (
     check_log_target as check_log_target,
     check_target as check_target,

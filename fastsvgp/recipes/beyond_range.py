@@ -30,7 +30,7 @@ from ..latents.model import MultiGP
 from ..records import record, replace, static
 from ..records.inducing_sets import stack_sets
 from .model_search.rows import ends_of
-from .scaling import ClassScale
+from .scaling import UNUSED, ClassScale
 
 # sqrt(v) over the standard deviation of f over the training rows: of numbers (docs/search.md has
 # coverages), of classes (f at a border is some 3 deviations large), and of counts (their mean grows
@@ -226,6 +226,8 @@ def unsure_outside(model, scale, rows, held):
     held = held or isinstance(f.covariance, OnFeatures)
     some = rows.draw(ROWS, np.random.default_rng(5))
     low, high = ends_of(rows.X)
+    unused = scale.x_scale >= UNUSED
+    low[unused], high[unused] = -UNUSED, UNUSED
     box = scale.X(np.stack([low, np.median(some.X, axis=0), high])).tolist()
     mean = predict_f(model, scale.X(some.X), var=False)
     mean = mean if f is model else mean[0]

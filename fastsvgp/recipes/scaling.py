@@ -11,6 +11,7 @@ from ..covariances import Covariance
 from ..errors import BadEntry
 
 LARGEST = 1e150  # value whose square is still finite
+UNUSED = 1e200  # scale of a column that is no input: in units of the model it is constant
 CONSTANT = 1e-12  # spread of a constant column, relative to its largest absolute value
 
 
@@ -59,8 +60,12 @@ class Scale:
 
     def add_column_maps(self, X, weights=None):
         """Add a ``Monotone`` map per column of X (N, D) that has at least three distinct values."""
-        columns = (np.asarray(column, np.float64) for column in X.T)
-        return replace(self, x_map=tuple(Monotone.fit(column, weights) for column in columns))
+        columns = zip(X.T, self.x_scale < UNUSED, strict=True)
+        maps = (
+            Monotone.fit(np.asarray(one, np.float64), weights) if used else None
+            for one, used in columns
+        )
+        return replace(self, x_map=tuple(maps))
 
     def X(self, X):
         """Convert inputs (N, D) to the units of the model, in their dtype."""

@@ -26,7 +26,7 @@ from ..train import fit
 log = logging.getLogger("fastsvgp")
 
 NATS = 3.0  # above the bound of pure noise: more is a training that found something
-DIVISORS = 4, 16, 64  # of lengthscales
+DIVISORS = 2, 4, 16, 64, 256  # of lengthscales
 STEPS, BATCH, RATE, NATURAL = 200, 512, 0.05, 0.1  # of minibatches, with many rows
 OF_ONE = (
     "checkpoint",

@@ -13,7 +13,7 @@ from ..likelihoods import BernoulliLogit, BernoulliProbit, Ordinal
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
 from .columns import refuse_other_labels
-from .model_search import changed_settings, check_budget, run_search, seed_of
+from .model_search import changed_settings, check_budget, merge_with_split, run_search, seed_of
 
 
 class SVGPClassifier(ClassifierMixin, SVGPEstimator):
@@ -118,8 +118,11 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         )
         return tags
 
-    def fit(self, X, y, sample_weight=None):
-        """Fit to X (N, D) and labels y (N,), with non-negative weights (N,) of rows."""
+    def fit(self, X, y, sample_weight=None, groups=None, time=None):
+        """Fit to X (N, D) and labels y (N,), with non-negative weights (N,) of rows.
+
+        ``groups`` and ``time`` as in ``SVGPRegressor.fit``.
+        """
         refuse_other_labels(y)
         X, y = self._validate_rows(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         check_classification_targets(y)
@@ -133,11 +136,13 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
                 " 'robustmax' for more"
             )
         y = column_or_1d(y, warn=True)
-        X, y, weights = self._merge_rows(X, y, self._weigh(y, sample_weight))
+        weights = self._weigh(y, sample_weight)
+        rows, split = merge_with_split(self, X, y, weights, groups, time)
+        X, y, weights = rows
         self._check_settings()
         check_budget(self)
         if not changed_settings(self):
-            return run_search(self, X, y, weights, seed_of(self.random_state), "classes")
+            return run_search(self, *rows, seed_of(self.random_state), "classes", split)
         return self._fit(X, y, weights, labels=y)
 
     def _weigh(self, y, weights):

@@ -13,12 +13,14 @@ from ..bounds.objectives import elbo
 from ..check import DEFAULT_JITTER
 from ..errors import warn
 from ..recipes.beyond_range import inside, mean_function, rows_outside
+from ..recipes.splits import signs
 from ..records.inducing_sets import stack_sets
 from ..runtime import tuning
 from .training import says_nothing
 
 # settings that a search accepts
 ALWAYS = "time_budget", "extrapolate", "average", "class_weight", "random_state", "verbose"
+TRIED = 4  # candidates that a warning names
 EACH, MOST = 500, 60.0  # rows that add a second of work; the most seconds
 
 
@@ -60,7 +62,48 @@ def check_budget(estimator):
     return budget
 
 
-def run_search(estimator, X, y, weights, seed, likelihood="gaussian"):
+def merge_with_split(estimator, X, y, weights, groups, time):
+    """Return the merged rows, and the ``recipes.Split`` of these rows by ``groups`` or ``time``.
+
+    Both are None, the name or number of a column of X, or (N,) values.
+    """
+    given = {name: one for name, one in (("groups", groups), ("time", time)) if one is not None}
+    if not given:
+        if not changed_settings(estimator):
+            _warn_of_signs(estimator, X, y)
+        return estimator._merge_rows(X, y, weights), None
+    if names := changed_settings(estimator):
+        raise ValueError(
+            f"`{next(iter(given))}` is for the search, which `{names[0]}` turns off; drop one"
+        )
+    columns, label = list(getattr(estimator, "feature_names_in_", ())), ""
+    for name, one in given.items():
+        if isinstance(one, str):
+            if one not in columns:
+                raise ValueError(f"`{name}` is {one!r}, and `X` has no column of this name")
+            given[name], label = columns.index(one), one
+    split = recipes.Split(**given, name=label)
+    labels = split.labels(X)
+    if labels.column is not None:
+        return estimator._merge_rows(X, y, weights), split
+    rows = estimator._merge_rows(np.column_stack([X, labels.labels]), y, weights)
+    own = {name: rows[0][:, -1].astype(np.intp) for name in given}
+    return (np.ascontiguousarray(rows[0][:, :-1]), *rows[1:]), recipes.Split(**own)
+
+
+def _warn_of_signs(estimator, X, y):
+    """Warn if columns look like groups, or like a time, that may be new in use."""
+    codes = y if y.dtype.kind == "f" else np.unique(y, return_inverse=True)[1].reshape(y.shape)
+    for one in signs(X, codes):
+        name = names_of(estimator, X)[one.column]
+        what = "groups" if one.option == "groups" else "times"
+        warn(
+            f"{name} {one.why}: if new {what} will come, give fit(..., {one.option}="
+            f"{one.column}), or scores and variances are those of known ones"
+        )
+
+
+def run_search(estimator, X, y, weights, seed, likelihood="gaussian", split=None):
     """Search, and set the fitted attributes of the estimator."""
     budget = estimator.time_budget
     work = min(tuning.current.estimator_seconds + len(X) / EACH, MOST)
@@ -74,6 +117,7 @@ def run_search(estimator, X, y, weights, seed, likelihood="gaussian"):
         by_work=budget is None,
         extrapolate=estimator.extrapolate,
         average=getattr(estimator, "average", False),  # of a regressor
+        split=split,
         tell=_tell if estimator.verbose else None,
     )
     model = estimator.model_ = found.model
@@ -95,8 +139,16 @@ def run_search(estimator, X, y, weights, seed, likelihood="gaussian"):
         warn(
             "the model is no better than the trivial predictor: a larger time_budget can find more;"
             " or X carries little information about y"
+            f" (tried: {_tried(found)}, with short lengthscales where nothing else explained more)"
         )
     return estimator
+
+
+def _tried(found):
+    """Return the candidates of a search, in words."""
+    names = list(dict.fromkeys(look["candidate"] for look in found.looks)) or [found.chosen]
+    more = f" and {len(names) - TRIED} more" if len(names) > TRIED else ""
+    return ", ".join(names[:TRIED]) + more
 
 
 def names_of(estimator, Xs):

@@ -18,7 +18,7 @@ from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
 from .columns import check_numbers, refuse_other_columns, split_missing
 from .effects import ADDED
-from .model_search import changed_settings, check_budget, run_search, seed_of
+from .model_search import changed_settings, check_budget, merge_with_split, run_search, seed_of
 from .training import add_near_rows, check_neighbours
 
 ABOVE_ZERO = COUNTS | POSITIVE | PROPORTIONS
@@ -220,11 +220,14 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         ) or self.target is not None
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None, groups=None, time=None):
         """Fit to X (N, D) and targets y (N,) or (N, P), with non-negative weights (N,) of rows.
 
         With a likelihood of C columns of targets, y is (N, C). One of several targets can be NaN in
-        some rows, where it has weight 0: minibatches then train.
+        some rows, where it has weight 0: minibatches then train. The model is for rows like those
+        given, unless whole groups will be new (``groups``) or the future (``time``): a column of X,
+        by name or number, or (N,) values. Then the search holds out rows of this kind; see
+        ``recipes.Split``.
         """
         y, there = split_missing(y)
         X, y = self._validate_rows(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
@@ -245,10 +248,11 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         budget = check_budget(self)
         if there is not None:
             return self._fit_holed(X, y, there, sample_weight)
-        rows = self._merge_rows(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
+        targets = y[:, 0] if self._y_shape == (1,) else y
+        rows, split = merge_with_split(self, X, targets, sample_weight, groups, time)
         check_neighbours(self, len(rows[0]))
         if rows[1].ndim == 1 and not changed_settings(self):
-            return run_search(self, *rows, seed_of(self.random_state))
+            return run_search(self, *rows, seed_of(self.random_state), split=split)
         if budget is not None:
             raise ValueError(
                 f"`time_budget` is for one target, but `y` has {rows[1].shape[1]}; leave it out"

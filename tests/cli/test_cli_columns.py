@@ -11,8 +11,9 @@ from support.interruptions import after_step
 import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.data.columns import OTHER, Encoding, learn
+from fastsvgp.cli.data.held_out import split
 from fastsvgp.cli.data.reading import Raw
-from fastsvgp.cli.data.task import load_task, split
+from fastsvgp.cli.data.task import load_task
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.cli.settings.names import LEVELS
 

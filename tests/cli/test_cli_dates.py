@@ -12,8 +12,9 @@ import fastsvgp as fs
 from fastsvgp.cli.data import dates
 from fastsvgp.cli.data.columns import Column, Encoding, learn
 from fastsvgp.cli.data.forms import Form, find
+from fastsvgp.cli.data.held_out import split
 from fastsvgp.cli.data.reading import Raw
-from fastsvgp.cli.data.task import load_task, split
+from fastsvgp.cli.data.task import load_task
 
 pytestmark = pytest.mark.usefixtures("unplotted")
 FEW = ["--steps", "20", "--inducing", "12", "--quiet"]

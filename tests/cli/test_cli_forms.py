@@ -13,8 +13,9 @@ import fastsvgp as fs
 from fastsvgp.cli.data import dates, quantities
 from fastsvgp.cli.data.cells import is_number
 from fastsvgp.cli.data.forms import PLAIN, Form, find
+from fastsvgp.cli.data.held_out import split
 from fastsvgp.cli.data.tables import read_table
-from fastsvgp.cli.data.task import load_task, split
+from fastsvgp.cli.data.task import load_task
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.errors import DataFileError
 

@@ -8,7 +8,8 @@ import pytest
 from support.cli_runs import refused, run
 
 import fastsvgp as fs
-from fastsvgp.cli.data.task import FileFormat, load_task, split
+from fastsvgp.cli.data.held_out import split
+from fastsvgp.cli.data.task import FileFormat, load_task
 from fastsvgp.errors import DataFileError
 
 N = 24

@@ -11,7 +11,8 @@ import fastsvgp.cli
 from fastsvgp import distributed
 from fastsvgp.cli import mpi
 from fastsvgp.cli.arguments import parser
-from fastsvgp.cli.data.task import Task, interpret_target, split
+from fastsvgp.cli.data.held_out import split
+from fastsvgp.cli.data.task import Task, interpret_target
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.cli.settings.resolve import resolve
 

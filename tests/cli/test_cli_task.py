@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fastsvgp.cli.arguments import parser
-from fastsvgp.cli.data.task import FileFormat, interpret_target, load_task, split
+from fastsvgp.cli.data.held_out import split
+from fastsvgp.cli.data.task import FileFormat, interpret_target, load_task
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.errors import DataFileError
 from fastsvgp.recipes.scaling import Scale

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 import fastsvgp as fs
-from fastsvgp.recipes.model_search import regression, structures
+from fastsvgp.recipes.model_search import left_out, regression, structures
 from fastsvgp.recipes.model_search.candidates import Hyper
 from fastsvgp.recipes.model_search.held_out_density import factors_of, mix, stack
 from fastsvgp.recipes.model_search.plan import RATE, SearchPlan
@@ -28,7 +28,7 @@ def gaussian(monkeypatch):
     def log_densities(mean, var, y, weights=None):
         return -0.5 * (np.log(2 * np.pi * var) + (y - mean) ** 2 / var)
 
-    monkeypatch.setattr(structures, "log_densities", log_densities)
+    monkeypatch.setattr(left_out, "log_densities", log_densities)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -38,9 +38,8 @@ def test_each_row_is_predicted_from_all_others(rng, monkeypatch, weighted):
     w = rng.integers(1, 4, 12).astype(float) if weighted else None
     covariance, noise = fs.Matern32(1.3, np.array([0.8, 1.5])), 0.2
     hyper = Hyper(covariance, noise, None)
-    found, var_f, density_of = structures.leave_one_out(
-        hyper, SearchRows(X, y, w), SearchPlan(1.0, True)
-    )
+    left = left_out.leave_out(hyper, SearchRows(X, y, w), SearchPlan(1.0, True))
+    found, var_f, density_of = left.mean, left.var_f, left.density
     D = noise / (np.ones(12) if w is None else w)
     for i in range(12):
         rest = np.arange(12) != i
@@ -140,7 +139,7 @@ def test_exact_processes_that_complement_each_other_end_as_a_mixture(rng):
     first = np.where(np.arange(100) % 2, 1.0, -2.0)
 
     def left(density):
-        return structures.LeaveOneOut(race.rows.y, np.full(100, 0.1), density)
+        return left_out.LeftOut(race.rows, race.rows.y, np.full(100, 0.1), density, None)
 
     race._exact_looks = {"one": left(first), "other": left(-1.0 - first)}
     model, chosen = race.answer(False)
@@ -160,7 +159,7 @@ def test_what_cannot_be_factorised_leaves_a_search_running(rng, monkeypatch):
         raise fs.NotPositiveDefinite((), 3, 0.0, 100, np.float64)
 
     exact = regression.Exact("exact, raw inputs", scale, race.rows, fs.RBF(1.0, np.ones(2)))
-    monkeypatch.setattr(regression, "leave_one_out", fail)
+    monkeypatch.setattr(regression, "leave_out", fail)
     race._structures(9.0, exact, None)  # without leave-one-out densities there is no comparison
     assert "no row can be left out" in race.story[-1] and not race._exact_looks
     one = look_of(race, scale, "one", fs.Matern32(1.0, np.ones(2)), 1.0)
@@ -184,7 +183,9 @@ def test_no_time_is_spent_on_structures_and_mixtures_that_is_not_there(rng):
     look_of(race, scale, "other", fs.RBF(1.0, np.ones(2)), 0.9)
     first = np.where(np.arange(100) % 2, 1.0, -2.0)
     for name, density in (("one", first), ("other", -1.0 - first)):
-        race._exact_looks[name] = structures.LeaveOneOut(race.rows.y, np.full(100, 0.1), density)
+        race._exact_looks[name] = left_out.LeftOut(
+            race.rows, race.rows.y, np.full(100, 0.1), density, None
+        )
     race._plan.did(RATE)
     model, chosen = race.answer(False)
     assert chosen is one and type(model) is fs.SVGP

@@ -48,6 +48,11 @@ class Kinds:
     def __bool__(self):
         return bool(self.text or self.forms)
 
+    def of(self, column):
+        """Return the kind of one column of numbers."""
+        forms = {i: form for i, form in self.forms.items() if i == column}
+        return Kinds(forms=forms)
+
 
 def read_raw(table, positions, kinds, missing, optional=True):
     """Read the columns at ``positions`` in the way of ``kinds``.

@@ -2,20 +2,20 @@
 
 import logging
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ... import DataFileError
+from ...recipes import Split
 from ...recipes.scaling import LARGEST, Scale, refuse_tiny
 from ..errors import UsageError, join
 from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, LEVELS, MULTICLASS, REAL, kind_of
-from . import columns as encodings, forms, reading, targets
-from .cells import number_of
+from . import columns as encodings, forms, held_out, reading, targets
 from .notes import note_codes, note_indexes
 from .table import Table
-from .tables import FileFormat, read_table
+from .tables import FileFormat
 
 log = logging.getLogger("fastsvgp")
 PLAIN = FileFormat()
@@ -36,6 +36,9 @@ class Task:
 
     Rows of the file without a target are no rows of the task, but the table ``untargeted``;
     ``targeted`` marks the others among all of the file.
+
+    ``new`` is what will be new in use, with labels of all rows, and ``holds`` says it in words;
+    ``signs`` are notes on columns that may be.
     """
 
     X: np.ndarray | None
@@ -55,6 +58,9 @@ class Task:
     second: targets.Second | None = None
     untargeted: Table | None = None
     targeted: np.ndarray | None = None
+    new: Split = Split()
+    holds: str = ""
+    signs: list = field(default_factory=list)
 
     @property
     def kind(self):
@@ -75,6 +81,8 @@ def load_task(
     second=None,
     missing="error",
     file_format=PLAIN,
+    group=None,
+    time=None,
 ):
     """Read the data and interpret the target.
 
@@ -94,6 +102,9 @@ def load_task(
     missing : str
         "error", or "median" to allow missing inputs.
     file_format : FileFormat
+    group, time : str, optional
+        Name or index of the column whose values, or whose future, will be new in use. That of the
+        groups is no input.
     """
     images = file_format.images
     if images and missing != "error":
@@ -109,7 +120,8 @@ def load_task(
     used = targets.as_list(position)
     targets.refuse_ignored(name, used, ignored)
     other = targets.position_of_second(table, second, used, ignored)
-    columns = _input_columns(table, columns, {*used, other}, name)
+    new = held_out.NewColumns.find(table, group, time, used)
+    columns = _input_columns(table, columns, {*used, other, new.group}, name)
     _refuse_twins(table, [*columns, *used])
     if not images:
         note_indexes(table, columns)
@@ -124,7 +136,7 @@ def load_task(
         if values.ndim == 1
         else targets.interpret_targets(values, name, likelihood, interpret_target)
     )
-    kinds = reading.Kinds()
+    kinds, every = reading.Kinds(), columns
     if not images:
         columns, kinds = reading.choose(table, columns)
         note_codes(table, [*columns, *used], kinds.forms)
@@ -134,6 +146,9 @@ def load_task(
         layout["second"] = other.layout
     facts = {"missing": missing, "second": other, "untargeted": untargeted, "targeted": targeted}
     names = [table.names[i] for i in columns]
+    facts["new"] = new.split(table, columns, kinds)
+    if new == held_out.NewColumns(None, None) and not images:
+        facts["signs"] = held_out.find_signs(table, every, y, kinds)
     if kinds or missing != "error":
         raw = reading.read_raw(table, columns, kinds, missing)
         return Task(None, y, chosen, reason, classes, names, name, layout, raw=raw, **facts)
@@ -312,68 +327,6 @@ def class_name(value):
     if isinstance(value, (float, np.floating)) and value == round(value):
         return str(int(value))
     return str(value)
-
-
-# --- held-out rows --------------------------------------------------------------------------------
-
-
-def split(task, *, fraction=0.1, mask=None, seed=0):
-    """Mark the held-out rows of ``task``.
-
-    They are the rows of ``mask`` ("FILE:COLUMN"), or a random ``fraction``. The encoding of raw
-    inputs is learnt from the other rows.
-    """
-    num = len(task.y)
-    if mask is not None:
-        task.test, task.split = _read_mask(mask, task.targeted), f"test mask {mask}"
-    else:
-        count = min(max(round(fraction * num), 1), num - 1) if fraction else 0
-        order = np.random.default_rng([seed, num]).permutation(num)
-        task.test = np.zeros(num, bool)
-        task.test[order[:count]] = True
-        task.split = (
-            f"a random {100 * fraction:g} % held out, seed {seed}" if count else "nothing held out"
-        )
-    if num - task.test.sum() < 2:
-        raise UsageError(
-            f"only {num - task.test.sum()} rows are left for training; at least two are needed"
-        )
-    targets.check_split(task)
-    if task.raw is not None:
-        task.encoding = encodings.learn(task.raw, ~task.test, task.missing)
-        task.X, task.input_names, task.raw = (
-            task.encoding.matrix(task.raw),
-            task.encoding.input_names,
-            None,
-        )
-    return task
-
-
-def _read_mask(argument, targeted):
-    """Return the mask of the rows that have a target."""
-    path, colon, column = argument.rpartition(":")
-    path = path if colon else argument
-    table = read_table(path, whole=True)
-    if not (colon and column) and table.num_columns > 1:
-        raise UsageError(
-            f"--test-mask: {path} has {table.num_columns} columns; choose one, as in {path}:0"
-        )
-    column = column if colon and column else "0"
-    values = table.target_column(table.index_of(column, "--test-mask"))
-    if table.num_rows != len(targeted):
-        raise DataFileError(
-            f"--test-mask: {path} has {table.num_rows} rows, but the data have {len(targeted)}"
-        )
-    wrong = next(
-        (value for value in values.tolist() if number_of(str(value)) not in (0, 1)),
-        None,
-    )
-    if wrong is not None:
-        raise DataFileError(
-            f"--test-mask: column {column} of {path} must be 0 (train) or 1 (test), got"
-            f" {class_name(wrong)}"
-        )
-    return values[targeted] == 1
 
 
 # --- scaling --------------------------------------------------------------------------------------

@@ -56,6 +56,10 @@ def data(say, task, settings, title):
         f"  split      {num_train} rows for training, {int(task.test.sum())} for testing"
         f" ({task.split})"
     )
+    if task.holds:
+        say(f"  scores     {task.holds}")
+    for note in task.signs if not task.split.startswith("test mask") else ():
+        say(f"  note       {note}")
     if (rest := task.untargeted) is not None:
         say(
             f"  note       {rest.num_rows} row{'s'[: rest.num_rows != 1]} without a target (the"
@@ -126,6 +130,12 @@ def files(say, paths, folder, why_no_plots):
     say.show(f"  wrote      {names} in {folder}{os.sep}")
     if why_no_plots:
         say.show(f"  {why_no_plots}")
+
+
+def spent(say, seconds):
+    """Print for what the seconds of a search were spent."""
+    parts = ", ".join(f"{what} {one:.1f}" for what, one in seconds.items())
+    say.show(f"  seconds    {parts}; together {sum(seconds.values()):.1f}")
 
 
 def describe_model(task, settings):

@@ -50,6 +50,8 @@ def pit(fitted, task, rows):
 def answer(results):
     """Return how good a model is, in one sentence."""
     test, rows = results["test"], f"{results['test_rows']} held-out rows"
+    if results.get("holds"):
+        rows += f" ({results['holds']})"
     if not test:
         return "Nothing was held out, so nothing says how good the model is."
     model, trivial = test["model"], test["trivial"]

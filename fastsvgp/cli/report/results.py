@@ -26,6 +26,7 @@ def facts_of(task, settings, fitted, title, seconds, interrupted, outcome):
         "test_rows": int(task.test.sum()),
         "rows_without_target": 0 if task.untargeted is None else task.untargeted.num_rows,
         "split": task.split,
+        "holds": task.holds,
         "inputs": task.input_names,
         "missing": settings.missing,
         "na": task.columns.get("na", []),

@@ -155,11 +155,15 @@ class Minibatches:
 
 
 class Hyper(NamedTuple):
-    """Hyperparameters, and the inducing inputs learnt with them, or None."""
+    """Hyperparameters, and the inducing inputs learnt with them, or None.
+
+    ``effect``: variance of a random effect of each label, which all rows of a label share.
+    """
 
     covariance: Covariance
     noise: float
     inducing: Any
+    effect: float = 0.0
 
 
 class ByMinibatches:

@@ -31,7 +31,7 @@ from ...bounds.predict import predict_f
 from ...bounds.svgp import SVGP
 from ...check import DEFAULT_JITTER
 from ...collapsed.sgpr import SGPR, optimal_svgp
-from ...covariances import On, OnFeatures, Product, Sum
+from ...covariances import On, OnFeatures, Periodic, Product, Sum
 from ...errors import NotPositiveDefinite
 from ...inducing import greedy_variance, kmeans, unique_rows
 from ...likelihoods import Gaussian
@@ -76,8 +76,14 @@ def _runs(X):
     return [slice(start, start + size) for start in range(0, len(X), size)]
 
 
-def sums(covariance, Z, X, y, weights, jitter):
+def sums(covariance, Z, X, y, weights, jitter, effects=None):
     """Compute ``Sums`` of rows X (N, D), y (N,), weights (N,) or None, in chunks.
+
+    ``effects``: labels (N,) and the ratio r of the variance of their random effects to the noise.
+    These correlate noise: instead of W, with d_g = W 1_g of the rows of a label and their weight
+    m_g, by Woodbury's identity
+
+        (W^-1 + r sum_g 1_g 1_g')^-1 = W - sum_g rho_g d_g d_g',    rho_g = r / (1 + r m_g).
 
     N M^2 flops, and those of the features.
     """
@@ -87,19 +93,29 @@ def sums(covariance, Z, X, y, weights, jitter):
     L = kernels.cholesky(K)
     M = len(Z)
     A, b, prior = np.zeros((M, M)), np.zeros(M), 0.0
+    labels, ratio = (None, 0.0) if effects is None else effects
+    G = 0 if labels is None else int(labels.max()) + 1
+    S = np.zeros((M, G))
     for rows in _runs(X):
         phi = features(covariance, X[rows])
         Lam = kernels.solve_triangular(L, k.matrix(Z, phi))
         counted = Lam if weights is None else Lam * weights[rows]
         A += kernels.matmul(counted, Lam, transpose_b=True)
         b += counted @ y[rows]
+        if G:
+            S += np.stack([np.bincount(labels[rows], one, G) for one in counted])
         kff = k.diag(phi)
         prior += kff.sum() if weights is None else kff @ weights[rows]
     weighted = y if weights is None else weights * y
     count = len(X) if weights is None else weights.sum()
-    return Sums(
-        L, A, b, float(weighted @ y), float(prior - np.trace(A)), float(count), float(prior / count)
-    )
+    yy, t = float(weighted @ y), float(prior - np.trace(A))
+    if G:
+        rho = ratio / (1 + ratio * np.bincount(labels, weights))
+        totals = np.bincount(labels, weighted)
+        A -= kernels.matmul(S * rho, S, transpose_b=True)
+        b -= S @ (rho * totals)
+        yy -= float(rho @ np.square(totals))
+    return Sums(L, A, b, yy, t, float(count), float(prior / count))
 
 
 def maximise_bound(found, noise, fixed_noise=False):
@@ -138,10 +154,14 @@ def maximise_bound(found, noise, fixed_noise=False):
 
 
 class Collapsed:
-    """The posterior with kernel s k and noise n. M^3 / 3 flops."""
+    """The posterior with kernel s k and noise n. M^3 / 3 flops.
 
-    def __init__(self, covariance, Z, found, s, n):
-        self.covariance, self.Z, self.s, self.noise, self._L = covariance, Z, s, n, found.L
+    ``noise`` is that of a new row: with random effects, it has the variance of one.
+    """
+
+    def __init__(self, covariance, Z, found, s, n, effect=0.0):
+        self.covariance, self.Z, self.s, self._L = covariance, Z, s, found.L
+        self.noise, self.effect = n + effect, effect
         B = found.A * (s / n)
         add_to_diagonals(B, 1)
         self._B, self._R = B, kernels.cholesky(B)
@@ -187,11 +207,11 @@ def score_posterior(hyper, scale, rows, held_out, count):
     rises.
     """
     Z, found = sums_of(hyper, rows, count)
-    X, exact = scale.X(held_out.X), are_rows(Z, rows)
+    X, exact = scale.X(held_out.X), hyper.effect or are_rows(Z, rows)
     s, n = (1.0, hyper.noise) if exact else maximise_bound(found, hyper.noise)
-    best = _score(Collapsed(hyper.covariance, Z, found, s, n), X, held_out)
+    best = _score(Collapsed(hyper.covariance, Z, found, s, n, hyper.effect), X, held_out)
     for _ in range(TRIES):
-        if max(best.factors) < LARGE:
+        if hyper.effect or max(best.factors) < LARGE:
             break
         s, n = maximise_bound(found, n * MORE, fixed_noise=True)
         other = _score(Collapsed(hyper.covariance, Z, found, s, n), X, held_out)
@@ -233,9 +253,9 @@ def posterior_of(hyper, rows, count, tune=True):
     rows as inducing inputs, do already.
     """
     Z, found = sums_of(hyper, rows, count)
-    tune = tune and not are_rows(Z, rows)
+    tune = tune and not hyper.effect and not are_rows(Z, rows)
     best = maximise_bound(found, hyper.noise) if tune else (1.0, hyper.noise)
-    return Collapsed(hyper.covariance, Z, found, *best)
+    return Collapsed(hyper.covariance, Z, found, *best, hyper.effect)
 
 
 def sums_of(hyper, rows, count):
@@ -246,7 +266,8 @@ def sums_of(hyper, rows, count):
     k, Z = feature_covariance(hyper.covariance), inducing_of(hyper, rows, count)
     relative = RELATIVE_JITTER * float(k.diag(Z).mean())
     jitter = min(relative, max(TRAINED, OF_NOISE * hyper.noise))
-    return Z, sums(hyper.covariance, Z, rows.X, rows.y, rows.weights, jitter)
+    effects = (rows.labels, hyper.effect / hyper.noise) if hyper.effect else None
+    return Z, sums(hyper.covariance, Z, rows.X, rows.y, rows.weights, jitter, effects)
 
 
 def are_rows(Z, rows):
@@ -281,7 +302,7 @@ def rescale(covariance, factor):
         return replace(covariance, covariance=rescale(covariance.covariance, factor))
     if isinstance(covariance, Sum):
         return replace(covariance, parts=tuple(rescale(one, factor) for one in covariance.parts))
-    if isinstance(covariance, On):
+    if isinstance(covariance, On | Periodic):
         return replace(covariance, part=rescale(covariance.part, factor))
     if isinstance(covariance, Product):
         first, *others = covariance.parts
@@ -314,7 +335,7 @@ def _tries(collapsed, Z, a):
 
     All as they are first, then the factor 1, then fewer inducing inputs and more noise.
     """
-    n = collapsed.noise
+    n = collapsed.noise - collapsed.effect
     yield a, Z, n
     if a != 1:
         yield 1.0, Z, n
@@ -329,20 +350,21 @@ def _multiply_variances(collapsed, Z, n, factors, rows):
     a, c = factors
     sgpr = SGPR(rescale(collapsed.covariance, collapsed.s), Z, n)
     jitter = DEFAULT_JITTER[np.dtype(np.float64)] / a
-    svgp = _optimum(sgpr, rows, jitter)
+    svgp = _optimum(sgpr, rows, jitter, collapsed.effect)
     q = Whitened(svgp.posterior.mean / np.sqrt(a), svgp.posterior.scale_tril)
-    noise = replace(svgp.likelihood, variance=n * c)
+    noise = replace(svgp.likelihood, variance=(n + collapsed.effect) * c)
     covariance = rescale(svgp.covariance, a)
     svgp = replace(svgp, covariance=covariance, posterior=q, likelihood=noise)
     predict_f(svgp, rows.X[:1])
     return svgp
 
 
-def _optimum(sgpr, rows, jitter):
-    """Return ``optimal_svgp`` of rows in memory, or of rows on disk."""
-    if isinstance(rows.X, np.ndarray):
+def _optimum(sgpr, rows, jitter, effect):
+    """Return ``optimal_svgp`` of rows in memory, or of rows on disk or with random effects."""
+    if isinstance(rows.X, np.ndarray) and not effect:
         return optimal_svgp(sgpr, rows.X, rows.y, jitter=jitter, weights=rows.weights)
     covariance, Z, n = sgpr.covariance, sgpr.inducing, sgpr.noise_variance
-    found = sums(covariance, Z, rows.X, rows.y, rows.weights, jitter)
+    effects = (rows.labels, effect / n) if effect else None
+    found = sums(covariance, Z, rows.X, rows.y, rows.weights, jitter, effects)
     q = Collapsed(covariance, Z, found, 1.0, n).posterior()
     return SVGP(covariance, Z, q, Gaussian(n))

@@ -120,12 +120,16 @@ def factor_of(mean, var_f, noise, y, weights=None, least_noise=0.0):
     return max(t, least_noise / noise)
 
 
-def better_by(first, second, weights=None):
+def better_by(first, second, weights=None, clusters=None):
     """Return the mean of ``first - second``, two (N,) log densities, in paired standard errors.
 
-    0 if all are equal.
+    0 if all are equal. ``clusters`` (N,) numbers rows that depend on one another, and count as one.
     """
     gain = first - second
+    if clusters is not None:
+        counts = np.bincount(clusters, weights)
+        gain = np.bincount(clusters, gain if weights is None else gain * weights)
+        gain, weights = gain[counts > 0] / counts[counts > 0], counts[counts > 0]
     mean = np.average(gain, weights=weights)
     spread = np.sqrt(np.average(np.square(gain - mean), weights=weights) / max(len(gain) - 1, 1))
     return (

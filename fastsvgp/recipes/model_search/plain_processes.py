@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad
-from ...covariances import Linear, Matern32, On, Sum
+from ...covariances import Linear, Matern32, On, Periodic, Sum
 from ...inducing import kmeans, median_lengthscales, unique_rows
 from ...records import replace
 from ...runtime import tuning
@@ -42,7 +42,7 @@ def raise_variances(covariance):
     """
     if isinstance(covariance, Sum):
         return Sum([raise_variances(one) for one in covariance.parts])
-    if isinstance(covariance, On):
+    if isinstance(covariance, On | Periodic):
         return replace(covariance, part=raise_variances(covariance.part))
     return replace(covariance, variance=max(covariance.variance, LEAST))
 

@@ -24,8 +24,18 @@ SETTLING = 0.01, 0.04  # parts of the time in which step sizes fall
 # time of the last posterior: this part of the time or this many seconds, whichever is more, but at
 # most this part of the rest
 AT_END_PART, AT_END_SECONDS, AT_END_MOST = 0.05, 3.0, 0.3
+STRETCHES = 20  # of held-out time that count as one row each
 ROUNDS = 2  # of the race after the first round
 FAILURES = (NotPositiveDefinite, ArithmeticError, ValueError)
+
+
+def clusters_of(rows):
+    """Number the rows (N,) that count as one: those of a label, or of a stretch of time."""
+    if not rows.later:
+        return rows.labels
+    place = np.empty(len(rows), int)
+    place[np.argsort(rows.labels, kind="stable")] = np.arange(len(rows)) * STRETCHES // len(rows)
+    return place
 
 
 def reason(error):
@@ -123,6 +133,7 @@ class Race:
     """
 
     metric = "RMSE"  # of looks
+    new, column = "new rows", None  # what the scores hold for; the column of time
     constant = False  # whether all targets are equal
 
     def __init__(
@@ -133,7 +144,7 @@ class Race:
         self.rows, self.held_out, self.last = rows, held_out, last
         self._scales = {"raw": raw} | ({} if ranks is raw else {"rank": ranks})
         self._units, self._earlier, self.done = {}, earlier, []
-        self.story, self._tell = [], tell
+        self.story, self._tell, self.holds = [], tell, ""
         self.looks, self.best, self.first = [], None, None
         self._takes_networks, self._averages = networks, averages
         self.error, self._number, self._look_seconds = None, 0, 0.0
@@ -170,6 +181,15 @@ class Race:
     @property
     def _too_brief(self):
         return f"less than {tuning.current.race_seconds:g} s"
+
+    def tell_scores(self, count, rmse, nlpd, how):
+        """Set ``holds``: for what, and which scores, in the units of the targets."""
+        units = self._scales["raw"].y_scale
+        self.holds = (
+            f"for {self.new}: RMSE {rmse * units:.4g}, NLPD {nlpd + np.log(units):.4g} on {count}"
+            f" rows {how}"
+        )
+        self.say(self.holds)
 
     def say(self, line):
         self.story.append(line)
@@ -337,7 +357,7 @@ class Race:
         if first is None or look.candidate == first.candidate:
             return look
         both = [densities(one) for one in (look, first)]
-        better = better_by(*both, last.weights)
+        better = better_by(*both, last.weights, clusters_of(last))
         means = [np.average(one, weights=last.weights) for one in both]
         chosen = look if better > BETTER else first
         self.say(

@@ -5,17 +5,31 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import NotPositiveDefinite
+from ...inducing import kmeans
 from ...runtime import tuning
 from ..scaling import constant
-from .candidates import DEEP, RELU, WIDE, WIDER, Deep
+from .candidates import DEEP, NOISE, RELU, WIDE, WIDER, Deep, Hyper
 from .collapsed_posterior import ROWS, M, density_of, score_posterior
 from .held_out_density import BETTER, better_by
+from .left_out import (
+    EFFECT,
+    PLAIN,
+    RACED,
+    ByEvidence,
+    blocks_of,
+    covariances_for_groups,
+    covariances_for_later,
+    cross_validate,
+    factors_and_scores,
+    inducing_for,
+    leave_out,
+)
 from .near_rows import FEWEST, OF_ROW, Near, score_near
 from .plain_processes import Exact, Plain, Relevant, Scarce, smooth_on
-from .race import FIRST, reason
+from .race import FAILURES, FIRST, reason
 from .regression_answer import FromLook
 from .rows import pooled_variance
-from .structures import leave_one_out, structures
+from .structures import cycles, structures
 
 OTHERS_PART = 0.2  # of the time, which structures leave to networks and near rows
 STRUCTURE = 0.1  # of the time, for an exact process of another structure
@@ -70,15 +84,44 @@ class Regression(FromLook):
         if self._few:
             return [plain, *networks, *self._near(plain, inputs, T)]
         others = [*self._others_of(plain, inputs), *self._near(plain, inputs, T)]
-        return [plain, *networks, *others, *self._relevant(T)]
+        return [plain, *self._by_labels(), *networks, *others, *self._relevant(T)]
+
+    def _by_labels(self):
+        """Return processes for new groups, or for the future, that train on some of many rows."""
+        if self.rows.labels is None:
+            return []
+        scale, rows = self._data("raw")
+        some = rows.draw(tuning.current.exact_rows, np.random.default_rng(0))
+        return [
+            ByEvidence(name, scale, rows, covariance, effect=effect, most=RACED)
+            for name, covariance, effect in self._covariances(some)
+            if name != PLAIN
+        ]
+
+    def _covariances(self, rows):
+        """Yield names, covariances and effects for what will be new, the simplest first."""
+        effect = 0.0 if rows.later else EFFECT
+        if rows.later:
+            found = covariances_for_later(rows, self.column)
+        else:
+            found = covariances_for_groups(rows)
+        for name, covariance in found:
+            yield name, covariance, effect
 
     def _others_of(self, plain, inputs):
         """Yield sparse processes of other structures, from the plain one."""
-        if not isinstance(plain, Plain):
-            return
-        hyper, (scale, rows) = plain.model, self._data(inputs)
+        scale, rows = self._data(inputs)
         some = rows.draw(LATER, np.random.default_rng(0))
-        for label, covariance in structures(hyper.covariance, some.X):
+        found_nothing = self._score(plain) <= tuning.current.useless_density
+        if not isinstance(plain, Plain) and not found_nothing:
+            return
+        if found_nothing:
+            hyper = Hyper(smooth_on(some.X), NOISE, kmeans(some.X, Plain.M, rng=0))
+            found = cycles(hyper.covariance, some.X, some.y)
+        else:
+            hyper = plain.model
+            found = structures(hyper.covariance, some.X)
+        for label, covariance in found:
             start = hyper._replace(covariance=covariance)
             yield Plain(f"{label}, {inputs} inputs", scale, rows, self._rng(), LATER, start)
 
@@ -90,11 +133,16 @@ class Regression(FromLook):
         return [Near(f"near rows, {inputs} inputs", plain, self._plan, count)]
 
     def _first(self, candidates):
+        effects = [one for one in candidates if isinstance(one, ByEvidence) and not one.rows.later]
+        if effects:  # the cautious choice for new groups
+            return self._last(max(effects, key=self._score))
         # an exact process has run before
         return self._last(candidates[-1]) if candidates[-1].name == RELEVANT else self.first
 
     def _run_without_race(self):
         T = self._plan.seconds
+        if self.held_out is None and self.rows.labels is not None and not self.constant:
+            return self._judge_by_labels(T)
         why = "few distinct rows" if self.held_out is None else self._too_brief
         why = "all targets are equal, which says nothing about noise" if self.constant else why
         raw = self._data("raw")
@@ -126,6 +174,50 @@ class Regression(FromLook):
         self.say(f"log evidence {smooth.bound:.1f}, with a linear part {linear.bound:.1f}")
         line = smooth.model.covariance.variance > LINE
         return linear if line or linear.bound > smooth.bound + HIGHER else smooth
+
+    def _judge_by_labels(self, T):
+        """Train exact processes; the best one where labels, or the future, are left out.
+
+        For the future, a simpler one is replaced by two standard errors only, and the winner trains
+        on all rows in the end.
+        """
+        scale, rows = self._data("raw")
+        rows = rows.draw(tuning.current.exact_rows, self._rng())
+        later, best = rows.later, None
+        early = rows.some(blocks_of(rows) == 0) if later else rows
+        for name, covariance, effect in self._covariances(early):
+            one = ByEvidence(name, scale, early, covariance, effect=effect)
+            try:
+                seconds = BY_BOUND * self._plan.left / 2
+                one.take(self._plan, seconds)
+                left = cross_validate(one, rows, self._plan, seconds)
+            except FAILURES as error:
+                self.error = error
+                self.say(f"{name}: failed ({reason(error)})")
+                continue
+            factors, rmse, nlpd = factors_and_scores(one.model, left)
+            score = float(np.average(left.density, weights=left.rows.weights))
+            look = self._look_of(one, self._plan.spent, score, rmse, factors)
+            self.looks.append(look)
+            better = np.inf
+            if best is not None:
+                better = better_by(left.density, best[1].density, left.rows.weights, left.clusters)
+            self.say(
+                f"{name}: log density {score:.3f}, RMSE {rmse:.4g} of"
+                f" {len(left.rows)} rows that are left out"
+                + ("" if best is None else f", {better:+.1f} standard errors")
+            )
+            if better > (BETTER if later else 0.0):
+                best, self.best = (one, left, nlpd), look
+        if best is None:
+            raise self.error
+        one, left, nlpd = best
+        self.tell_scores(len(left.rows), self.best.rmse, nlpd, "left out in turn")
+        if later:
+            one.rows = rows
+            one.take(self._plan, BY_BOUND * self._plan.left)
+        model = inducing_for(one.model, self._data("raw")[1])
+        self.best = replace(self.best, model=model)
 
     def _inputs(self, T):
         """Return a plain process on the better inputs, raw or rank, and the name of these."""
@@ -175,11 +267,12 @@ class Regression(FromLook):
         than a simpler one by two standard errors.
         """
         hyper, rows = plain.model, plain.rows
-        left = self._leave_one_out(plain)
+        left = self._leave_out(plain)
         if left is None:
             return
         best = left.density
-        for label, covariance in structures(hyper.covariance, rows.X):
+        others = cycles(hyper.covariance, rows.X, rows.y - left.mean)
+        for label, covariance in (*others, *structures(hyper.covariance, rows.X)):
             late = self._plan.left < OTHERS_PART * T
             if self._plan.count("no time for a structure", late):
                 break
@@ -189,7 +282,7 @@ class Regression(FromLook):
             look = self._go(exact, STRUCTURE * T)
             if look is None:
                 continue
-            left = self._leave_one_out(exact)
+            left = self._leave_out(exact)
             if left is None:
                 continue
             better = better_by(left.density, best, rows.weights)
@@ -200,10 +293,10 @@ class Regression(FromLook):
             if better > BETTER:
                 self.first, best = look, left.density
 
-    def _leave_one_out(self, exact):
-        """Keep and return the ``LeaveOneOut`` of an exact process; None where it has no factor."""
+    def _leave_out(self, exact):
+        """Keep and return the ``LeftOut`` of an exact process; None where it has no factor."""
         try:
-            left = leave_one_out(exact.model, exact.rows, self._plan)
+            left = leave_out(exact.model, exact.rows, self._plan)
         except NotPositiveDefinite as error:
             self.say(f"{exact.name}: no row can be left out ({reason(error)})")
             return None

@@ -29,9 +29,10 @@ from .held_out_density import (
     student_noise,
     train_with_tails,
 )
+from .left_out import rmse_and_nlpd
 from .near_rows import Detailed, best_noise
 from .plan import RATE
-from .race import FAILURES, Race, reason
+from .race import FAILURES, Race, clusters_of, reason
 from .rows import SearchRows, scale_rows
 from .varying_noise import (
     FEWEST,
@@ -71,13 +72,19 @@ class FromLook(Race):
     def answer(self, interrupted):
         if self.held_out is None or not self.looks:
             rows = scale_rows(self.rows, self.best.scale)
-            collapsed = posterior_of(self.best.model, rows, M, tune=not self.constant)
-            svgp, _ = self._train_on_all(self.best, collapsed, (1.0, 1.0))
+            count = M if self.rows.labels is None else self._largest(rows, self.best)
+            collapsed = posterior_of(self.best.model, rows, count, tune=not self.constant)
+            svgp, _ = self._train_on_all(self.best, collapsed, self.best.factors)
             return svgp if interrupted else self._average(svgp, self.best), self.best
         look, found = self._best(interrupted)
         mixed = None
         if not interrupted:
             look, found = self._final(look, found)
+            if self.rows.labels is not None:
+                mean, var_f = found.collapsed.predict(look.scale.X(self.last.X))
+                a, c = found.factors
+                var = a * var_f + c * found.collapsed.noise
+                self.tell_scores(len(self.last), *rmse_and_nlpd(self.last, mean, var), "seen once")
             mixed = self._mixed(look, found)
             # all is decided, so rows that were used once can serve, too
             found = found._replace(factors=self._factors(found.collapsed, look))
@@ -90,7 +97,8 @@ class FromLook(Race):
         for name, factor in zip(("variance of f", "noise"), factors, strict=True):
             if not 1 / unusual <= factor <= unusual:
                 self.say(f"held-out rows multiply the {name} by {factor:.2g}")
-        if not interrupted and isinstance(svgp, SVGP):
+        effect = getattr(look.model, "effect", 0.0)  # which natural steps would forget
+        if not interrupted and isinstance(svgp, SVGP) and not effect:
             with warnings.catch_warnings():  # rounding of a trial is no news
                 warnings.simplefilter("ignore", VarianceClampWarning)
                 svgp = self._try_tails(svgp, look, found)
@@ -107,7 +115,8 @@ class FromLook(Race):
 
     def _average(self, model, look):
         """Return an average over the parameters of an exact process on few rows, or ``model``."""
-        if not self._averages or len(self.whole) > ROWS or self.constant or _of_network(look):
+        few = len(self.whole) <= ROWS and self.rows.labels is None
+        if not (self._averages and few) or self.constant or _of_network(look):
             return model
         rows = scale_rows(self.whole, look.scale)
         sgpr = SGPR(look.model.covariance, unique_rows.distinct(rows.X)[0], look.model.noise)
@@ -130,13 +139,17 @@ class FromLook(Race):
         Leave-one-out densities choose the shares of exact processes, held-out rows those of others.
         """
         exact = look.candidate in self._exact_looks
-        every, scored = [look], [found]
+        every, scored, each = [look], [found], 0.0
         for one in self._others(look, exact):
+            late, began = not exact and self._plan.left <= each, self._plan.spent
+            if self._plan.count("no time to mix", late):
+                break
             try:
                 scored.append(self._score_look(one))
             except NotPositiveDefinite:
                 continue
             every.append(one)
+            each = self._plan.spent - began
         if len(every) < 2:
             return None
         if exact:
@@ -151,7 +164,8 @@ class FromLook(Race):
         if len(at) < 2:
             return None
         shares = stack(chosen[at], choosing.weights)
-        better = better_by(mix(tested[at], shares), tested[0], testing.weights)
+        given = testing.weights, clusters_of(testing)
+        better = better_by(mix(tested[at], shares), tested[0], *given)
         parts = zip(at, shares, strict=True)
         names = " and ".join(f"{100 * share:.0f} % {every[k].candidate}" for k, share in parts)
         self.say(f"mixture of {names}: {better:+.1f} standard errors over {look.candidate}")
@@ -185,14 +199,15 @@ class FromLook(Race):
         return Mixture(tuple(models), shares=shares), f"mixture of {mixed.names}"
 
     def _left_out(self, posterior, look):
-        """Return the rows that a posterior has not seen, and mean and variance of f there.
+        """Return rows, in the units of a look, that its posterior has not seen.
 
-        Of an exact process also those that were left out one by one: few rows seldom show outliers.
+        And mean and variance of f there. Of an exact process also those that were left out one by one: few rows seldom show outliers.
         """
-        rows = self.held_out.and_more(self.last)
-        mean, var_f = posterior.predict(look.scale.X(rows.X))
+        rows = scale_rows(self.held_out.and_more(self.last), look.scale)
+        mean, var_f = posterior.predict(rows.X)
         if look.candidate in self._exact_looks:
-            left, rows = self._exact_looks[look.candidate], rows.and_more(self.rows)
+            left = self._exact_looks[look.candidate]
+            rows = rows.and_more(left.rows)
             mean, var_f = np.append(mean, left.mean), np.append(var_f, left.var_f)
         return rows, mean, var_f
 
@@ -215,7 +230,8 @@ class FromLook(Race):
 
         By two standard errors on the rows that are left out; each has its noise from the others.
         """
-        if isinstance(found.collapsed, Detailed) or not isinstance(self.whole.X, np.ndarray):
+        in_memory = isinstance(self.whole.X, np.ndarray) and self.rows.labels is None
+        if isinstance(found.collapsed, Detailed) or not in_memory:
             return None
         rows, mean, var_f = self._left_out(found.collapsed, look)
         late = WORK / RATE > self._plan.left
@@ -225,7 +241,7 @@ class FromLook(Race):
         var = a * var_f + c * found.collapsed.noise
         squares = np.maximum(np.square(rows.y - mean) / var, LEAST)
         try:
-            squares = SearchRows(look.scale.X(rows.X), squares, rows.weights)
+            squares = SearchRows(rows.X, squares, rows.weights)
             model = fit_log_factor(squares, self._plan)
             var = var * cross_fit(model, squares, self._plan)
             if mixed is None:

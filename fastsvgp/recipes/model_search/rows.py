@@ -4,7 +4,7 @@ Inputs on disk are larger than memory: rows are read and scaled when they are us
 equals a training row.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ RANKED = 20_000  # rows from which the quantiles of inputs are computed
 class SearchRows:
     """Rows X (N, D), y (N,), weights (N,) or None. ``X`` is an array, or ``MappedInputs``.
 
+    Rows of one label (N,) stay together in every split; without labels, rows of equal inputs do.
+    ``later``: labels are times in their order, and the latest rows are held out.
+
     Held-out rows have the least noise variance that training rows with equal inputs allow: held-out
     rows themselves hardly show it where their equals stay together.
     """
@@ -42,13 +45,24 @@ class SearchRows:
     y: np.ndarray
     weights: Any = None
     least_noise: float = 0.0
+    labels: Any = None
+    later: bool = False
 
     def __len__(self):
         return len(self.X)
 
     def some(self, chosen):
-        weights = None if self.weights is None else self.weights[chosen]
-        return SearchRows(self.X[chosen], self.y[chosen], weights)
+        weights, labels = (
+            None if one is None else one[chosen] for one in (self.weights, self.labels)
+        )
+        return replace(
+            self,
+            X=self.X[chosen],
+            y=self.y[chosen],
+            weights=weights,
+            labels=labels,
+            least_noise=0.0,
+        )
 
     def draw(self, count, rng):
         """Draw at most ``count`` rows at random; those on disk are read."""
@@ -58,26 +72,41 @@ class SearchRows:
 
     def and_more(self, others):
         """Append other rows."""
-        weights = None
-        if self.weights is not None:
-            weights = np.concatenate([self.weights, others.weights])
-        X, y = np.concatenate([self.X, others.X]), np.concatenate([self.y, others.y])
-        return SearchRows(X, y, weights)
+        fields = ("X", "y", "weights", "labels")
+        both = [[getattr(one, name) for one in (self, others)] for name in fields]
+        X, y, weights, labels = (None if two[0] is None else np.concatenate(two) for two in both)
+        return replace(self, X=X, y=y, weights=weights, labels=labels, least_noise=0.0)
 
 
 def hold_out(rows, count, rng):
-    """Return training rows and about ``count`` held-out rows. Equal inputs stay together."""
-    groups = groups_of(rows.X, rng)
-    sizes = np.bincount(groups)
-    order = rng.permutation(len(sizes))
-    # an input that most rows share would take most rows from the training
-    small = order[sizes[order] <= max(count, 1)]
-    order = small if len(small) > 1 else order
+    """Return training rows and about ``count`` held-out rows. Rows of one label stay together."""
+    held_out = mark(labels_of(rows, rng), rows.later, count, rng)
+    return rows.some(~held_out), rows.some(np.flatnonzero(held_out))  # numbers read rows on disk
+
+
+def mark(labels, later, count, rng):
+    """Mark about ``count`` rows to hold out, (N,): those of whole labels, at most half of these.
+
+    ``later``: those of the largest labels, not of random ones.
+    """
+    sizes = np.bincount(labels)
+    order = np.flatnonzero(sizes)
+    if later:
+        order = order[::-1]
+    else:
+        order = rng.permutation(order)
+        # an input that most rows share would take most rows from the training
+        small = order[sizes[order] <= max(count, 1)]
+        order = small if len(small) > 1 else order
     taken = min(np.searchsorted(np.cumsum(sizes[order]), count) + 1, -(-len(order) // 2))
     chosen = np.zeros(len(sizes), bool)
     chosen[order[:taken]] = True
-    held_out = chosen[groups]
-    return rows.some(~held_out), rows.some(np.flatnonzero(held_out))  # numbers read rows on disk
+    return chosen[labels]
+
+
+def labels_of(rows, rng):
+    """Return the labels (N,) of rows; without any, equal numbers of rows with equal inputs."""
+    return groups_of(rows.X, rng) if rows.labels is None else rows.labels
 
 
 def groups_of(X, rng):
@@ -233,7 +262,7 @@ def scale_rows(rows, scale):
     """Convert rows to the units of a model; in memory they are contiguous."""
     X = scale_inputs(rows.X, scale)
     X = X if isinstance(X, MappedInputs) else np.ascontiguousarray(X)
-    return SearchRows(X, rows.y, rows.weights)
+    return replace(rows, X=X)
 
 
 # --- the rows and the likelihood of a search ---

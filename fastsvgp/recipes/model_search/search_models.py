@@ -4,7 +4,7 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,11 @@ from ...runtime import tuning
 from ...runtime.signals import collect_signals
 from ..beyond_range import unsure_outside
 from ..names import MULTICLASS
-from ..scaling import Scale
+from ..scaling import UNUSED, Scale
 from ..searching import Start
+from ..splits import Split
 from .classes_and_counts import ClassesAndCounts
+from .left_out import FEW_LABELS
 from .plan import SearchPlan, counts_of, load_to_resume, saved_search
 from .regression import Regression
 from .rows import SearchRows, distinct_count, hold_out, number_held, sample_for_ranks, task_of
@@ -26,6 +28,8 @@ from .rows import SearchRows, distinct_count, hold_out, number_held, sample_for_
 FEW = 200  # distinct rows below which nothing is held out
 STEERING = 0.1, 50, 3000  # rows that score looks: part of the others, at least, at most
 LAST_WORD = 0.1, 40, 2000  # rows used once: part of all, at least, at most
+# the same where groups or the future are new
+OF_LABELS = 0.15, 40, np.inf
 INTERRUPTED = "interrupted: the best look so far is the result"
 
 
@@ -53,6 +57,10 @@ class SearchResult(Start):
         Name of the candidate that became ``model``.
     compiling : float
         Seconds in which kernels were compiled or loaded, before the clock started.
+    holds : str
+        For what the scores hold, such as new groups, and which they are, with a ``split``.
+    answering : float
+        Seconds of the last posterior, after the candidates.
     interrupted : bool
         Whether Ctrl-C ended the search: ``model`` is then the best look so far.
     saved : SavedSearch or None
@@ -66,6 +74,8 @@ class SearchResult(Start):
     compiling: float = 0.0
     interrupted: bool = False
     saved: Any = None
+    holds: str = ""
+    answering: float = 0.0
 
 
 def search(
@@ -82,6 +92,7 @@ def search(
     resume: Any = None,
     extrapolate: bool = False,
     average: bool = True,
+    split: Split | None = None,
 ) -> SearchResult:
     """Find the best model in an amount of time.
 
@@ -129,6 +140,11 @@ def search(
         With at most 300 rows of real-valued targets, average a process over 16 draws of its
         parameters (``fs.priors.laplace`` with priors of lengthscales): a ``Mixture``. False keeps
         the point estimate.
+    split : Split, optional
+        What will be new where the model is used: rows, whole groups, or the future. Rows that are
+        held out are of that kind, and so are the candidates: with groups, random effects of groups
+        and processes without the columns that only name the group; with a column of time, a level
+        and cycles in time, and ``extrapolate``.
 
     Returns
     -------
@@ -166,7 +182,16 @@ def search(
     given = counts_of(plan)
     check.flag("extrapolate", extrapolate)
     check.flag("average", average)
+    split = Split() if split is None else split
+    if not isinstance(split, Split):
+        raise TypeError(f"`split` must be a fs.recipes.Split, got {type(split).__name__}")
+    labels = split.labels(X)
     likelihood, raw, rows = task_of(likelihood, X, y, weights)
+    if labels is not None:
+        there = slice(None) if weights is None else np.asarray(weights) > 0
+        rows = replace(rows, labels=labels.labels[there], later=labels.later)
+        raw = without_column(raw, labels)
+        extrapolate = extrapolate or (labels.later and labels.column is not None)
     earlier = load_to_resume(resume, rows, likelihood, rng)
     seed, given = earlier.seed, given or counts_of(earlier.plan)
     began = time.perf_counter()
@@ -177,9 +202,11 @@ def search(
         tell = tell or (lambda line: None)
         wanted = earlier.stages, not extrapolate, average
         race = _race_of(likelihood, rows, raw, plan, seed, tell, *wanted)
+        race.new, race.column = split.what, labels and labels.column
         if extrapolate:
             race.say("neither ranks nor networks take part, because the model has to extrapolate")
         interrupted = _run(race, plan, signals)
+        answering = time.perf_counter()
         try:
             model, chosen = race.answer(interrupted)
         except KeyboardInterrupt:
@@ -203,7 +230,18 @@ def search(
         compiling,
         interrupted,
         saved_search(race.done, plan, seed, rows, likelihood) if interrupted else None,
+        race.holds,
+        time.perf_counter() - answering,
     )
+
+
+def without_column(scale, labels):
+    """Return a scale in whose units a column of groups has no effect."""
+    if labels.later or labels.column is None:
+        return scale
+    x_scale = scale.x_scale.copy()
+    x_scale[labels.column] = UNUSED
+    return replace(scale, x_scale=x_scale)
 
 
 def _race_of(likelihood, rows, raw, plan, seed, tell, earlier, networks, average):
@@ -213,12 +251,22 @@ def _race_of(likelihood, rows, raw, plan, seed, tell, earlier, networks, average
     split = rows, None, None
     # without a race nothing is held out
     brief = likelihood is not None and plan.seconds < tuning.current.race_seconds
-    if distinct_count(rows) >= FEW and not brief:
+    if _holds_out(rows, likelihood) and not brief:
         rng = np.random.default_rng([seed, 0])
-        rest, last = hold_out(rows, number_held(rows, *LAST_WORD), rng)
-        split = *hold_out(rest, number_held(rest, *STEERING), rng), last
+        sizes = (LAST_WORD, STEERING) if rows.labels is None else (OF_LABELS, OF_LABELS)
+        rest, last = hold_out(rows, number_held(rows, *sizes[0]), rng)
+        split = *hold_out(rest, number_held(rest, *sizes[1]), rng), last
     given = likelihood, rows, *split, raw, ranks, plan, seed, tell, earlier, networks, average
     return (Regression if likelihood is None else ClassesAndCounts)(*given)
+
+
+def _holds_out(rows, likelihood):
+    """Whether rows are held out: not if they are few, or exact processes can leave them out."""
+    if rows.labels is None or likelihood is not None:
+        return distinct_count(rows) >= FEW
+    if len(rows) <= tuning.current.exact_rows:
+        return False
+    return rows.later or len(np.unique(rows.labels)) >= FEW_LABELS
 
 
 def _run(race, plan, signals):

@@ -1,24 +1,19 @@
 """Structures of a covariance: two smoothnesses, a function for each code, parts of one input.
 
 They begin at trained lengthscales. On few rows exact processes with them are compared by their
-leave-one-out densities: with K = k(X, X) + diag(n / w), and a = K^-1 y, the prediction of row i
-from all others has (Rasmussen and Williams 2006, equation 5.12)
-
-    mean y_i - a_i / (K^-1)_ii,    variance 1 / (K^-1)_ii.
+leave-one-out densities.
 """
-
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import kernels
-from ...covariances import Linear, Matern12, Matern32, Matern52, On, Sum
-from ...posteriors.base import add_to_diagonals
-from .held_out_density import log_densities
+from ...covariances import RBF, Linear, Matern12, Matern32, Matern52, On, Periodic, Sum
+from ...inducing.spectrum import peaks
 
 SHARE = 0.2  # of the variance for the parts of one input each, together
 CODES, EACH, COLUMNS = 64, 20, 1  # values of a code, rows of each, columns that are tried
 MOST = 30  # inputs that have parts of their own
+CYCLIC, WAVES, TURNS = 3, 2, 2  # inputs that can have cycles, how many each, fewest turns
+SAMPLED = 2000  # rows from which a spectrum is computed
 
 
 def structures(covariance, X):
@@ -61,23 +56,24 @@ def code_columns(X):
     return sorted(found, key=lambda d: -len(sizes[d]))[:COLUMNS]
 
 
-class LeaveOneOut(NamedTuple):
-    """Of each row of an exact process, given all others: moments of f, and a log density."""
+def cycles(covariance, X, y):
+    """Yield a name and the covariance with cycles, if the spectrum of y has peaks.
 
-    mean: Any
-    var_f: Any
-    density: Any
+    X : (N, D) rows in the units of the covariance, at most ``CYCLIC`` columns; y : (N,) residuals
+    """
+    columns = range(X.shape[1]) if X.shape[1] <= CYCLIC else ()
+    found = [wave for d in columns for wave in waves(X, y, d)]
+    if found:
+        parts = covariance.parts if isinstance(covariance, Sum) else (covariance,)
+        yield "cycles", Sum((*parts, *found))
 
 
-def leave_one_out(hyper, rows, plan):
-    """Return the ``LeaveOneOut`` of an exact process. N^3 flops."""
-    N = len(rows)
-    K = hyper.covariance.matrix(rows.X)
-    noise = np.full(N, hyper.noise) if rows.weights is None else hyper.noise / rows.weights
-    add_to_diagonals(K, noise)
-    W = kernels.cholesky_of_inverse(K)
-    plan.did(N**3)
-    var = 1 / np.square(W).sum(axis=1)
-    mean = rows.y - var * (W @ (rows.y @ W))
-    density = log_densities(mean, var, rows.y, rows.weights)
-    return LeaveOneOut(mean, np.maximum(var - noise, 0), density)
+def waves(X, y, column):
+    """Return periodic covariances of a column at the peaks of the spectrum of y (N,)."""
+    some = slice(None, None, -(-len(X) // SAMPLED))
+    x, y = X[some, column], y[some]
+    return [
+        On(Periodic(RBF(SHARE, np.ones(1)), period=np.array([1 / frequency])), (column,))
+        for _, frequency in peaks(x, y, WAVES)
+        if frequency * np.ptp(x) >= TURNS
+    ]
