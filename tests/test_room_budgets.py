@@ -13,7 +13,7 @@ from support.source import FILES, name_of
 BUDGETS = {
     "bounds": 1863,
     "check": 854,
-    "cli": 6843,
+    "cli": 6980,
     "collapsed": 864,
     "conditioning": 622,
     "covariances": 2365,
@@ -34,12 +34,12 @@ BUDGETS = {
     "posteriors": 2100,
     "priors": 228,
     "qsgp": 2150,
-    "recipes": 4430,
+    "recipes": 4753,
     "records": 973,
     "runtime": 900,
     "sensitivity": 260,
     "sites": 632,
-    "sklearn": 1556,
+    "sklearn": 1599,
     "train": 3599,
     "uncertain": 849,
 }
