@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.recipes.model_search import structures
+from fastsvgp.recipes.model_search import left_out
 from fastsvgp.recipes.model_search.candidates import Hyper
 from fastsvgp.recipes.model_search.plan import SearchPlan
 from fastsvgp.recipes.model_search.race import Look
@@ -86,7 +86,7 @@ def answer_of(rng, slope, N=300):
     hyper = Hyper(fs.RBF(1.0, np.array([3.0, 0.8])), 0.09 * (1 + 2 * slope**2), None)
     look = Look("exact", 1.0, 1, 1.0, 0.1, (1.0, 1.0), hyper, scale)
     race.looks, race.best, race.first = [look], look, look
-    left = structures.leave_one_out(hyper, SearchRows(scale.X(part.X), part.y), race._plan)
+    left = left_out.leave_out(hyper, SearchRows(scale.X(part.X), part.y), race._plan)
     race._exact_looks = {"exact": left}
     return race.answer(False)[0], race, X
 

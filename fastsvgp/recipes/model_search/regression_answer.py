@@ -201,7 +201,8 @@ class FromLook(Race):
     def _left_out(self, posterior, look):
         """Return rows, in the units of a look, that its posterior has not seen.
 
-        And mean and variance of f there. Of an exact process also those that were left out one by one: few rows seldom show outliers.
+        And mean and variance of f there. Of an exact process also those that were left out one by
+        one: few rows seldom show outliers.
         """
         rows = scale_rows(self.held_out.and_more(self.last), look.scale)
         mean, var_f = posterior.predict(rows.X)
