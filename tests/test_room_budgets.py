@@ -13,7 +13,7 @@ from support.source import FILES, name_of
 BUDGETS = {
     "bounds": 1863,
     "check": 853,
-    "cli": 6502,
+    "cli": 6510,
     "collapsed": 840,
     "conditioning": 574,
     "covariances": 2270,
