@@ -26,6 +26,8 @@ from .errors import UsageError, join
 from .fitted_files import FORMAT, check_fields, file_of
 from .settings.names import kind_of
 
+FEW = 1000  # rows, for which one factorisation costs less than a predictor
+
 
 @dataclass
 class Prediction:
@@ -111,10 +113,9 @@ class Fitted:
         """Whether there are several targets."""
         return isinstance(self.target_name, list)
 
-    @property
-    def predictor(self):
-        """What predicts: made once, so that no call factorises a matrix again."""
-        return held_predictor(self.model, self.jitter)
+    def _source(self, X):
+        """Return what predicts at X: for many rows the predictor, which is made once."""
+        return held_predictor(self.model, self.jitter) if len(X) > FEW else self.model
 
     @property
     def dtype(self):
@@ -162,15 +163,15 @@ class Fitted:
         X = self.standardise_inputs(X)
         if self.kind == "ordered":
             return Prediction(
-                probabilities=fs.recipes.grade_probabilities(self.predictor, X, self.jitter)
+                probabilities=fs.recipes.grade_probabilities(self._source(X), X, self.jitter)
             )
-        mean, var = fs.predict_y(self.predictor, X, **options(self.model, self.jitter))
+        mean, var = fs.predict_y(self._source(X), X, **options(self.model, self.jitter))
         mean = np.asarray(mean, np.float64)
         found = None
         if len(quantiles):
             found = np.asarray(
                 fs.predict_quantiles(
-                    self.predictor, X, quantiles, **options(self.model, self.jitter)
+                    self._source(X), X, quantiles, **options(self.model, self.jitter)
                 ),
                 np.float64,
             )
@@ -191,7 +192,7 @@ class Fitted:
         """
         Xs, ys = self.standardise_inputs(X), self.model_targets(y, second)
         return np.asarray(
-            fs.predict_cdf(self.predictor, Xs, ys, **options(self.model, self.jitter)), np.float64
+            fs.predict_cdf(self._source(Xs), Xs, ys, **options(self.model, self.jitter)), np.float64
         )
 
     def model_targets(self, y, second=None):
@@ -214,14 +215,14 @@ class Fitted:
             return np.nansum(self.log_densities(X, y), axis=1)
         Xs, ys = self.standardise_inputs(X), self.model_targets(y, second)
         return np.asarray(
-            fs.predict_log_density(self.predictor, Xs, ys, **options(self.model, self.jitter)),
+            fs.predict_log_density(self._source(Xs), Xs, ys, **options(self.model, self.jitter)),
             np.float64,
         )
 
     def log_densities(self, X, y):
         """Return the log predictive densities (N, P) of several targets, NaN where y is."""
         Xs, ys = self.standardise_inputs(X), self.model_targets(y).T
-        mean, var = (part.T for part in fs.predict_f(self.predictor, Xs, jitter=self.jitter))
+        mean, var = (part.T for part in fs.predict_f(self._source(Xs), Xs, jitter=self.jitter))
         likelihood, P, found = self.model.likelihood, len(ys), np.full(np.shape(y), np.nan)
         for p, target in enumerate(ys):
             there = ~np.isnan(target)
