@@ -5,14 +5,18 @@ those of the model; ``y`` and ``quantile`` take these to new targets, in the uni
 
     u = scaled x                     k = k(Z, u)
     mean = alpha k + m(u)            var = k(u, u) + sum_r sign_r (C k)_r^2
+
+Those of a ``Mixture`` are the vectors of its models, one after another; its shares enter in ``y``.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..bounds.mixture import Mixture
 from ..latents.mixing import matrices
 from ..latents.model import MultiGP, layers_of
+from ..likelihoods import Gaussian
 from ..means import ConstantMean, LinearMean, ZeroMean
 from ..recipes.fitted import check_scale, sizes_of
 from ..recipes.scaling import BEYOND, ClassScale, LogScale
@@ -75,7 +79,7 @@ class Description:
 
 
 def describe(model, scale, inputs=(), classes=()):
-    """Return the ``Description`` of a predictor, an ``SVGP`` or ``MultiGP`` of host arrays.
+    """Return the ``Description`` of a predictor: ``SVGP``, ``MultiGP`` or ``Mixture``, on the host.
 
     ``inputs`` and ``classes`` are names; those of a ``ClassScale`` are known.
 
@@ -90,11 +94,17 @@ def describe(model, scale, inputs=(), classes=()):
     if scale is not None:
         check_scale(scale, model, D, axes)
     constants, likelihood = Constants(), model.likelihood
-    f = _latent(constants, model, scale, D)
-    J = f.sizes[f.results[0]]
-    y = _new_targets(constants, likelihood, scale, J)
-    quantile = _quantile(constants, likelihood, scale, J)
-    layers = layers_of(model) if isinstance(model, MultiGP) else (model,)
+    parts = model.models if isinstance(model, Mixture) else (model,)
+    f = Function(constants, {"x": D})
+    u = _scaled(f, scale, D)
+    moments = [_latent(f, one, u) for one in parts]
+    joined = [f.join("all", found) for found in zip(*moments, strict=True)]
+    f.returns(*joined)
+    size = f.sizes[joined[0]]
+    y = _new_targets(constants, model, scale, size)
+    quantile = _quantile(constants, model, scale, size)
+    J = size // len(parts)
+    layers = [layer for one in parts for layer in _layers(one)]
     codes = {c: n for layer in layers for c, n in layer.covariance.code_columns(D).items()}
     outputs = (J,) if likelihood.num_latent and J > 1 else axes
     sizes = ", ".join(str(layer.posterior.alpha.shape[-1]) for layer in layers)
@@ -138,11 +148,14 @@ def _scaled(function, scale, D):
 # --- the latent functions -------------------------------------------------------------------------
 
 
-def _latent(constants, model, scale, D):
-    function = Function(constants, {"x": D})
-    u = _scaled(function, scale, D)
+def _layers(model):
+    return layers_of(model) if isinstance(model, MultiGP) else (model,)
+
+
+def _latent(function, model, u):
+    """Write the steps of one model; return the vectors of means and of variances."""
     if not isinstance(model, MultiGP):
-        return function.returns(*_layer(function, model, u))
+        return _layer(function, model, u)
     pairs = [_layer(function, layer, u) for layer in layers_of(model)]
     mean, var = (
         function.join(name, found)
@@ -154,7 +167,7 @@ def _latent(constants, model, scale, D):
         W = block_diag(*matrices(model.mixing))
         mean = function.product("mixed", W, mean)
         var = function.product("mixed", np.square(W), var)
-    return function.returns(_add_mean(function, model.mean, mean, u), var)
+    return _add_mean(function, model.mean, mean, u), var
 
 
 def _layer(function, layer, u):
@@ -212,9 +225,13 @@ def _units(function, scale, size):
     return f"{shift}_i", f"{unit}_i"
 
 
-def _new_targets(constants, likelihood, scale, size):
+def _new_targets(constants, model, scale, size):
     function = Function(constants, {"m": size, "v": size})
-    mean, var = likelihoods.moments(function, likelihood, "m", "v")
+    if isinstance(model, Mixture):
+        mean, var = _mix(function, model, size // len(model.models))
+    else:
+        mean, var = likelihoods.moments(function, model.likelihood, "m", "v")
+        size //= model.likelihood.latents_per_output
     if _has_units(scale):
         shift, unit = _units(function, scale, size)
         mean, var = f"{shift} + {unit} * {mean}", f"{unit} * {unit} * {var}"
@@ -226,9 +243,35 @@ def _new_targets(constants, likelihood, scale, size):
     return function.returns(mean, var)
 
 
-def _quantile(constants, likelihood, scale, size):
+def _pick_models(function, model, size):
+    """Yield the likelihood and the vectors of moments of f of each model of a mixture."""
+    for k, one in enumerate(model.models):
+        own = range(k * size, (k + 1) * size)
+        yield one.likelihood, *(function.pick(name, own) for name in "mv")
+
+
+def _mix(function, model, size):
+    """Return expressions of the moments of a mixture."""
+    found = []
+    for likelihood, m, v in _pick_models(function, model, size):
+        moments = likelihoods.moments(function, likelihood, m, v)
+        found.append([function.each("part", size, one) for one in moments])
+    shares = [number(share) for share in model.shares]
+    text = " + ".join(f"{s} * {m}_i" for s, (m, _) in zip(shares, found, strict=True))
+    mean, var = function.each("mixed", size, text), None
+    for s, (m, v) in zip(shares, found, strict=True):
+        text = f"{s} * ({v}_i + ({m}_i - {mean}_i) * ({m}_i - {mean}_i))"
+        var = function.each("spread", size, text if var is None else f"{var}_i + {text}")
+    return f"{mean}_i", f"{var}_i"
+
+
+def _quantile(constants, model, scale, size):
     function = Function(constants, {"m": size, "v": size, "level": 1})
-    text = likelihoods.quantile(function, likelihood, "m", "v", "level")
+    if isinstance(model, Mixture):
+        size //= len(model.models)
+        text = _quantile_of_mixture(function, model, size)
+    else:
+        text = likelihoods.quantile(function, model.likelihood, "m", "v", "level")
     if text is None:
         return None
     if _has_units(scale):
@@ -237,3 +280,26 @@ def _quantile(constants, likelihood, scale, size):
     if isinstance(scale, LogScale):
         text = f"exp({text})"
     return function.returns(function.each("quantile", size, text))
+
+
+def _quantile_of_mixture(function, model, size):
+    """Return where the distribution function of Gaussian models reaches the level, or None.
+
+    The quantile lies between the least and the largest one of the models.
+    """
+    if not all(isinstance(one.likelihood, Gaussian) for one in model.models):
+        return None
+    least = most = below = None
+    given = []
+    for likelihood, m, v in _pick_models(function, model, size):
+        sd = function.each("sd", size, f"sqrt({v}_i + {number(likelihood.variance)})")
+        own = function.each("own", size, f"{m}_i + {sd}_i * normal_quantile(level_0)")
+        first = least is None
+        least = own if first else function.each("least", size, f"fmin({least}_i, {own}_i)")
+        most = own if first else function.each("most", size, f"fmax({most}_i, {own}_i)")
+        given.append((m, sd))
+    for share, (m, sd) in zip(model.shares, given, strict=True):
+        term = f"{number(share)} * normal_cdf(({least}_i + {{0}} - {m}_i) / {sd}_i)"
+        below = term if below is None else f"{below} + {term}"
+    t = function.root("above", size, f"{most}_i - {least}_i", f"{below} - level_0")
+    return f"({least}_i + {t}_i)"

@@ -13,6 +13,7 @@ from ..likelihoods import (
     BernoulliLogit,
     BernoulliProbit,
     Gaussian,
+    HeteroskedasticGaussian,
     Laplace,
     Poisson,
     Softmax,
@@ -60,6 +61,14 @@ def _noise_of(likelihood):
         return 2 * likelihood.scale**2
     df = likelihood.df
     return likelihood.scale**2 * (df / (df - 2)) if df > 2 else np.inf
+
+
+def _varying(function, likelihood, m, v):
+    P = function.sizes[m] // 2
+    m, v, g, u = (
+        function.pick(name, range(k * P, (k + 1) * P)) for k in range(2) for name in (m, v)
+    )
+    return Moments(f"{m}_i", f"({v}_i + exp({g}_i + 0.5 * {u}_i))")
 
 
 def _of_chance(function, m, text):
@@ -121,6 +130,7 @@ def _softmax(function, likelihood, m, v):
 
 FORMS = {
     Gaussian: _additive,
+    HeteroskedasticGaussian: _varying,
     Laplace: _additive,
     StudentT: _additive,
     BernoulliProbit: _probit,

@@ -14,7 +14,7 @@ from ..latents.model import MultiGP
 from ..posteriors.locate import posteriors_of
 from ..posteriors.predictive import PredictiveWeights
 from ..recipes.scaling import Scale
-from ..records import tree_map
+from ..records import replace, tree_map
 from ..records.typed import Record
 from ..runtime.devices import to_host
 from ..runtime.edge import public_call
@@ -28,7 +28,7 @@ def export(predictor: Record, path: str | os.PathLike, *, scale: Scale | None = 
 
     Parameters
     ----------
-    predictor : SVGP or MultiGP
+    predictor : SVGP, MultiGP or Mixture
         Made by ``fs.predictor``.
     path : path-like
         ``.c`` writes one C99 file, which needs libm alone. ``.py`` writes a Python file, and its
@@ -56,7 +56,7 @@ def export(predictor: Record, path: str | os.PathLike, *, scale: Scale | None = 
     Notes
     -----
     The file has the mean and the variance of new targets, or the class probabilities, and the
-    quantiles under Gaussian and Laplace noise. In float64 they are those of ``predict_y`` and
+    quantiles under Gaussian and Laplace noise, also of a mixture under Gaussian noise. In float64 they are those of ``predict_y`` and
     ``predict_quantiles`` up to rounding. A ``.onnx`` file computes in the dtype of the predictor,
     ``fs.predictor(model, dtype=np.float32)``, and the others in float64. Its output ``quantiles``
     is at the optional input ``levels`` (K,), by default 0.05, 0.5, 0.95. It has no error codes:
@@ -76,6 +76,7 @@ def export(predictor: Record, path: str | os.PathLike, *, scale: Scale | None = 
 
 
 models.share(MultiGP, SVGP, "export")
+models.share(Mixture, SVGP, "export")
 
 
 def write_source(predictor, path, scale=None, inputs=(), classes=()):
@@ -83,11 +84,6 @@ def write_source(predictor, path, scale=None, inputs=(), classes=()):
 
     ``inputs`` and ``classes`` are names; a ``ClassScale`` has those of the classes.
     """
-    if isinstance(predictor, Mixture):
-        raise TypeError(
-            "export: a Mixture has no exported form; export one of its models, or fit with"
-            " average=False (fastsvgp fit --no-average)"
-        )
     models.serving("export", predictor, "predictor")  # or an error that names the kind
     path = as_path("export: `path`", path)
     stem, suffix = os.path.splitext(os.path.basename(path))
@@ -111,7 +107,7 @@ def write_source(predictor, path, scale=None, inputs=(), classes=()):
                 f"export: `predictor` has a posterior of the class {type(q).__name__}; give"
                 " fs.predictor(model)"
             )
-    model, _, _, dtype = kind_of(predictor).checked(predictor)
+    model, dtype = _checked(predictor)
     host = tree_map(lambda v: np.asarray(v, np.float64)[()], to_host(model))
     description = describe(host, scale, inputs, classes)
     if suffix == ".c":
@@ -127,3 +123,12 @@ def write_source(predictor, path, scale=None, inputs=(), classes=()):
     for name, content in files.items():
         write_atomically(name, lambda file, content=content: file.write(content))
     return tuple(files)
+
+
+def _checked(predictor):
+    """Return a predictor with complete arrays, and their dtype."""
+    if not isinstance(predictor, Mixture):
+        model, _, _, dtype = kind_of(predictor).checked(predictor)
+        return model, dtype
+    found = [_checked(one) for one in predictor.models]
+    return replace(predictor, models=tuple(one for one, _ in found)), found[0][1]

@@ -106,3 +106,24 @@ def test_a_student_of_infinite_variance(rng, tmp_path):
     fs.export(predictor, tmp_path / "gp.c")
     mean, var = FromC(tmp_path / "gp.c").predict_y(X[:3])
     assert np.isinf(var).all() and np.allclose(mean, fs.predict_y(predictor, X[:3])[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_mixtures_and_noise_that_varies(rng, tmp_path, scaled):
+    model, X = model_of(rng, "rbf")
+    parts = [fs.replace(model, posterior=whitened(rng), likelihood=fs.Gaussian(n)) for n in (0.1, 2)]
+    both = fs.Mixture((*parts, fs.replace(model, covariance=fs.Matern32(1.5, 0.9))), (0.5, 0.3, 0.2))
+    predictor = fs.predictor(both, jitter=1e-4)
+    mixed, one = (fs.predict_quantiles(p, X, LEVELS) for p in (predictor, predictor.models[0]))
+    assert abs(mixed - one).max() > 0.1
+    check(predictor, X, tmp_path)
+    layers = [fs.layers.Layer(fs.RBF(1.3, 0.8), model.inducing, whitened(rng)) for _ in range(2)]
+    mean = fs.means.ConstantMean(np.array([0.3, -1.0]))
+    varying = fs.MultiGP(tuple(layers), ls.HeteroskedasticGaussian(), mean=mean)
+    check(fs.predictor(varying, jitter=1e-4), X, tmp_path)
+    if scaled:
+        scale = fs.recipes.Scale.fit(X, 5 + 3 * X[:, 0], True)
+        fs.export(predictor, tmp_path / "units.py", scale=scale)
+        want = scale.back(*fs.predict_y(predictor, scale.X(X)))
+        found = from_python(tmp_path / "units.py").predict_y(X)
+        assert difference((*found, None), (*want, None)) < 1e-12
