@@ -23,7 +23,7 @@ BUDGETS = {
     "files": 200,
     "inducing": 500,
     "interop": 500,
-    "kernels": 7875,
+    "kernels": 7901,
     "latents": 950,
     "layers": 680,
     "likelihoods": 2310,
