@@ -23,7 +23,7 @@ BUDGETS = {
     "files": 200,
     "inducing": 500,
     "interop": 500,
-    "kernels": 7901,
+    "kernels": 7896,
     "latents": 950,
     "layers": 680,
     "likelihoods": 2310,
