@@ -3,6 +3,7 @@
     python bench/measure.py chevron             # bench_chevron.py into bench/results/chevron.md
     python bench/measure.py chevron --device    # its GPU rows into bench/results/chevron_cuda.md
     python bench/measure.py kernels -k "1000 and not 2000 and not stock"
+    python bench/measure.py step --core Haswell  # by the BLAS kernels for AVX2: step_haswell.md
 
 The name is that of a benchmark file, or of a table with rows of several files: see ``TABLES``.
 ``-k`` selects rows as in pytest. ``--runs 3`` measures three times, and takes each row from the run
@@ -15,6 +16,7 @@ below the table, and the exit status is 1. Requirements: ``python -m pip install
 import argparse
 import importlib.util
 import json
+import os
 import pathlib
 import shlex
 import subprocess
@@ -108,6 +110,9 @@ def main(arguments):
         help="measure N times (1), keep the quietest rows",
     )
     parser.add_argument(
+        "--core", metavar="NAME", help="what OPENBLAS_CORETYPE is set to; part of the table's name"
+    )
+    parser.add_argument(
         "--results", type=pathlib.Path, default=HERE / "results", help="the folder of the table"
     )
     args = parser.parse_args(arguments)
@@ -118,6 +123,8 @@ def main(arguments):
         parser.error(f"--runs {args.runs}: must be at least 1")
     if args.device and device.REASON:
         parser.error(f"--device: {device.REASON}")
+    if args.core:
+        os.environ["OPENBLAS_CORETYPE"] = args.core  # read when the processes below load SciPy
     if not args.device:
         test(
             [
@@ -127,9 +134,8 @@ def main(arguments):
             ]
         )
     command = shlex.join(["python", "bench/measure.py", *arguments])
-    target = (
-        args.results / f"{args.name}_cuda.md" if args.device else args.results / f"{args.name}.md"
-    )
+    suffix = "_cuda" if args.device else f"_{args.core.lower()}" if args.core else ""
+    target = args.results / f"{args.name}{suffix}.md"
     marker = "on_device" if args.device else "not on_device"
     runs = [measured(files, marker, args.k) for _ in range(args.runs)]
     data, failed = quietest([(data, failed + without_wrong(data)) for data, failed in runs])

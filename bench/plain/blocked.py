@@ -29,8 +29,8 @@ def solve(L, B, trans):
     blas.trsm(L, B, True, trans, 1.0)
 
 
-def solve_right(L, B, trans):
-    blas.trsm(L, B, False, trans, 1.0)
+def solve_right(L, B):
+    blas.trsm(L, B, False, T, 1.0)
 
 
 def tril_product(A, B, C):
@@ -71,16 +71,22 @@ def cases(dtype):
         yield pair("gram_of_rows", blocked.gram_of_rows, gram_of_rows, L)
         for k in n, n // 8:
             for trans in N, T:
-                for name, X in ("solve", B[:, :k].copy()), ("solve_right", B[:k].copy()):
-                    size = f"{' transposed' * (trans == T)}, {X.shape[0]} x {X.shape[1]}"
-                    tuned, plain = getattr(blocked, name), globals()[name]
-                    yield pair(
-                        name,
-                        lambda X: tuned(L, X, trans),
-                        lambda X: plain(L, X, trans),
-                        X,
-                        result=np.asarray,
-                    )
+                size = f"{' transposed' * (trans == T)}, {n} x {k}"
+                yield pair(
+                    "solve",
+                    lambda X: blocked.solve(L, X, trans),
+                    lambda X: solve(L, X, trans),
+                    B[:, :k].copy(),
+                    result=np.asarray,
+                )
+            size = f", {k} x {n}"
+            yield pair(
+                "solve_right",
+                lambda X: blocked.solve_right(L, X),
+                lambda X: solve_right(L, X),
+                B[:k].copy(),
+                result=np.asarray,
+            )
         size = f", {n}"
         yield pair("tril_solve", lambda W: blocked.tril_solve(L, W), lambda W: solve(L, W, N), W)
         yield pair(

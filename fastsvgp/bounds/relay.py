@@ -1,6 +1,6 @@
 """The relay of every bound: data go through a layer and the likelihood, cotangents return.
 
-A batch much longer than M is processed in minibatch chunks that stay in cache. ``sweep`` is the
+A batch much longer than M is processed in minibatch chunks, so memory is bounded. ``sweep`` is the
 only function that loops over them, and ``protocol`` says what it asks of a layer.
 """
 
@@ -17,6 +17,8 @@ from ..runtime import tuning
 from . import small_step
 from .gradient_sums import scale_bars
 from .protocol import ALL, kind_of
+
+LINE, CONFLICT = 8, 512  # numbers in a cache line; in a page of memory
 
 
 class Batch(NamedTuple):
@@ -74,20 +76,24 @@ class Chunk(NamedTuple):
 
 
 def chunks(layer, X):
-    """Return the slices of the rows of X: equal chunks, cache-sized if that is faster.
+    """Return the slices of the rows of X: equal chunks, of the size that is fastest.
 
-    The last one can be shorter.
+    The last one can be shorter. On the CPU, rows of an (M, chunk) array start at cache lines, but
+    not all in the same sets of a cache: products with 2056 columns take 0.92 to 0.97 of the time
+    per column of those with 2048.
     """
     now, N, S = tuning.current, len(X), layer.samples
-    numbers = now.bound_chunk_numbers
-    if type(X) is not np.ndarray:
-        numbers = now.bound_chunk_numbers_on_device
+    on_host = type(X) is np.ndarray
+    numbers = now.bound_chunk_numbers if on_host else now.bound_chunk_numbers_on_device
     count = 1
     for M, each in layer.sizes:
         count = max(count, round(S * N * each / max(now.bound_chunk_columns, numbers // M)))
     if count == 1:
         return (ALL,)
     size = -(-N // count)  # one size for all but the last chunk, so that memory is reused
+    if on_host and size >= CONFLICT:
+        size += -size % LINE
+        size += LINE * (size % CONFLICT == 0)
     return [slice(start, start + size) for start in range(0, N, size)]
 
 

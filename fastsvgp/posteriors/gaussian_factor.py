@@ -30,7 +30,7 @@ from .whitening import (
     sums_pay,
 )
 
-LONG_FROM = 4  # data per inducing input and output
+LONG_FROM = 2  # data per inducing input and output
 # outputs from which the Gram form takes less time than the long one if their cotangents are common,
 # and 1 / (3 P + 2) more if not; two, if only sums of their variances are needed
 MANY = 4
@@ -60,7 +60,7 @@ class GaussianSets(Posterior):
         many = 2 if SUMS in need and sums_pay(prior.Kuu, columns) else MANY
         if needs_Kuf and SmallWhitenedPass.suits(self, prior, size, columns):
             form = SmallWhitenedPass
-        elif needs_Kuf and columns > LONG_FROM * size and size < many * M:
+        elif needs_Kuf and columns >= LONG_FROM * size and size < many * M:
             form = LongWhitenedPass
         elif "natural_step" in need or 2 * columns > 3 * size:
             form = GramWhitenedPass

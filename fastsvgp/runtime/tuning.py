@@ -23,14 +23,18 @@ class Tuning:
     Parameters
     ----------
     bound_chunk_numbers : numbers
-        In an (M, chunk) array of a bound: three of them stay in a 16 MiB cache. Larger chunks have
-        longer products, until the arrays leave the cache. ``bench/bench_step.py`` times it.
+        In an (M, chunk) array of a bound: 8 MiB. Larger chunks have longer products and wait less
+        often for another thread; half as large ones take 1.01 to 1.15 times as long, larger ones
+        only more memory. ``bench/bench_step.py`` times it.
     bound_chunk_columns : rows of data
         Least number in a chunk of a bound: products with fewer columns are slower.
         ``bench/bench_step.py`` times it.
     bound_chunk_numbers_on_device : numbers
         As ``bound_chunk_numbers``, on a device: 2 GiB. Long products are fastest there, and only
         memory limits them. ``bench/bench_step.py`` times it.
+    triangle_rows : rows of a lower triangle
+        Least number for each thread, if each computes some of the rows of a Gram matrix or of half
+        a product; with fewer, the threads of BLAS share it. ``bench/product_rates.py`` times both.
     own_cholesky_rows : rows of a matrix
         On a device, up to which our own kernels factor it, which a captured step can always
         contain; cuSOLVER factors larger ones. Chosen by counting; ``bench/sweeps.py`` times both.
@@ -114,9 +118,10 @@ class Tuning:
     1024
     """
 
-    bound_chunk_numbers: int = 2**19
+    bound_chunk_numbers: int = 2**20
     bound_chunk_columns: int = 1024
     bound_chunk_numbers_on_device: int = 2**28
+    triangle_rows: int = 96
     own_cholesky_rows: int = 4096
     cached_projection_numbers: int = 2**26
     shared_block_numbers: int = 2**23

@@ -1,5 +1,7 @@
 """One pass of data through a layer: whole, in chunks of rows, and through two layers."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from support import definitions
@@ -7,6 +9,7 @@ from support.derivatives import assert_derivative, assert_gradient, extended
 from support.posterior_problems import JITTER, ROWS, in_model, of_means
 
 import fastsvgp as fs
+from fastsvgp.bounds import relay
 from fastsvgp.bounds.layer_pass import LayerPass
 
 N = 9
@@ -147,3 +150,17 @@ def test_layers_chain(rng, name):
     )
     assert_gradient(lambda q: value(q, above, X), below, fs.layers.Layer(*bars), rng)
     assert_gradient(lambda q: value(below, q, X), above, fs.layers.Layer(*bars_above), rng)
+
+
+@pytest.mark.parametrize("rows", [100, 2048, 8192, 9001, 100_003])
+def test_chunks_are_of_one_size_that_suits_the_cache(rows, tune):
+    """Cache lines as a whole, no multiple of the distance at which lines share a set."""
+    tune(bound_chunk_numbers=512 * 1024, bound_chunk_columns=1024)
+    X = np.empty((rows, 1))
+    found = relay.chunks(SimpleNamespace(sizes=[(512, 1)], samples=1), X)
+    assert sum(len(X[rows]) for rows in found) == rows
+    starts, stops = [rows.start or 0 for rows in found], [rows.stop for rows in found]
+    assert starts[1:] == stops[:-1]
+    if len(found) > 1:
+        (size,) = {stop - start for start, stop in zip(starts, stops, strict=True)}
+        assert size % 8 == 0 and size % 512 and len(X[found[-1]]) <= size

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import products
-from fastsvgp.kernels.cpu.common import blas
+from fastsvgp.kernels.cpu.common import blas, thread_pool
 from fastsvgp.runtime.dispatch import shares_memory
 
 SHAPES = [(1, 1), (3, 17), (65, 4), (70, 3000), (130, 40)]
@@ -64,6 +65,28 @@ def test_weighted_gram_with_weights_of_any_sign(rng, M, N, signs):
     np.testing.assert_allclose(out, 2 * truth, rtol=1e-11, atol=1e-11)
     np.testing.assert_array_equal(out, out.T)
     assert not kernels.weighted_gram(A[:, :0], w[:0]).any()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("M, N", [(3, 5), (70, 200), (131, 40), (64, 0)])
+def test_lower_triangles_in_a_share_for_each_thread(rng, monkeypatch, tune, M, N, threads):
+    """Each entry is computed once, whatever number of rows a share has."""
+    monkeypatch.setattr(thread_pool, "TRIANGLE", 0)
+    monkeypatch.setattr(thread_pool, "allowed", lambda: threads)
+    tune(triangle_rows=1)
+    A, B = rng.standard_normal((2, M, N))
+    fs.set_num_threads(threads)
+    try:
+        G = kernels.weighted_gram(A, np.full(N, 0.5))
+        C = kernels.tril_product(A, B)
+        twice = [kernels.weighted_gram(A, np.full(N, 0.5), out=G.copy(), add=True)]
+        twice += [kernels.tril_product(A, B, out=C.copy(), add=True)]
+    finally:
+        fs.set_num_threads(None)
+    np.testing.assert_allclose(np.tril(G), np.tril(0.5 * A @ A.T), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(C, np.tril(A @ B.T), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.tril(twice[0]), np.tril(A @ A.T), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(twice[1], 2 * np.tril(A @ B.T), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

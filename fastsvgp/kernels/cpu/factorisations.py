@@ -7,7 +7,7 @@ from .common import blas, blocked, scratch
 from .common.batching import each, each_into, flat, matrix, owned
 from .common.compiled import FAST, kernel
 from .common.thread_pool import over_rows
-from .products import lower_copy
+from .products import lower_copy, scaled_tril
 from .triangular import tril
 
 
@@ -41,7 +41,7 @@ def _whitening(L, C, inverse=None):
     """Replace C by -1/2 L^-T (Phi(C) + Phi(C)') L^-1 in place; only its lower triangle is read."""
     if inverse is None:
         blocked.inverse_congruence(matrix(L), C)
-        C *= -0.5
+        scaled_tril(C, -0.5, -0.5, 0, C)
     else:
         blocked.mirror(C)
         blas.trmm(matrix(inverse), C, True, blas.T, -0.5)

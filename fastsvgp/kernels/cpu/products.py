@@ -5,7 +5,7 @@ import numpy as np
 from .common import blas, blocked, scratch
 from .common.batching import each, flat, matrix, plain
 from .common.compiled import FAST, kernel
-from .common.thread_pool import over_rows
+from .common.thread_pool import over_rows, over_triangle
 
 CHUNK = 2**21  # numbers
 
@@ -47,7 +47,7 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     if w.size == 0:
         return C if add else _zeroed(C)
     if np.count_nonzero(w == w[0]) == w.size:
-        blocked.gram_of_panels(matrix(A), C, float(w[0]), 1.0 if add else 0.0)
+        _add_gram(matrix(A), C, float(w[0]), 1.0 if add else 0.0)
         return C
     negative = w < 0
     count = int(np.count_nonzero(negative))
@@ -59,10 +59,20 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     else:
         scaled = scale_columns(A, root, A if overwrite_a else None)
     if count:
-        blocked.gram_of_panels(scaled[:, :count], C, -1.0, 1.0 if add else 0.0)
+        _add_gram(scaled[:, :count], C, -1.0, 1.0 if add else 0.0)
     if count < w.size:
-        blocked.gram_of_panels(scaled[:, count:], C, 1.0, 1.0 if add or count else 0.0)
+        _add_gram(scaled[:, count:], C, 1.0, 1.0 if add or count else 0.0)
     return C
+
+
+def _add_gram(A, C, alpha, beta):
+    """Lower triangle of C := alpha A A' + beta C."""
+
+    def fill(i, j):
+        blas.gemm(A[i:j], A[:i], C[i:j, :i], blas.N, blas.T, alpha, beta)
+        blocked.gram_of_panels(A[i:j], C[i:j, i:j], alpha, beta)
+
+    over_triangle(fill, len(C), A.size * len(C))
 
 
 def _zeroed(C):

@@ -91,6 +91,12 @@ def facts():
     )
 
 
+def allowed():
+    """Return how many threads a product may use now; one if BLAS cannot be limited."""
+    blas = scipys()
+    return 1 if blas is None else min(get_num_threads(), blas.get_num_threads())
+
+
 _lock = threading.RLock()  # reentrant: a signal handler can enter while its thread holds it
 _inside = set()  # identities of the threads that are in a call
 _before = None  # the setting to restore; None if nothing was changed

@@ -13,6 +13,8 @@ import weakref
 
 import numpy as np
 
+from .thread_pool import over_rows
+
 # bytes of a cache line, and of the widest vector: one that straddles two lines takes two loads
 LINE = 64
 SMALLEST = 1 << 18  # bytes; below, malloc keeps its own lists
@@ -69,8 +71,12 @@ def copy(A):
     if A.nbytes < SMALLEST:
         return np.array(A, order="C")
     out = empty(A.shape, A.dtype)
-    out[...] = A
+    over_rows(_copy_rows, len(A), A.size / 4, A, out)
     return out
+
+
+def _copy_rows(start, stop, A, out):
+    out[start:stop] = A[start:stop]
 
 
 def clear():

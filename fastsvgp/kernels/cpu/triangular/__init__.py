@@ -4,6 +4,7 @@ import numpy as np
 
 from ..common import blas, blocked, scratch
 from ..common.batching import each, entry, flat, matrix, owned
+from ..common.thread_pool import over_triangle
 from ..products import lower_copy
 from . import lower_products
 
@@ -103,13 +104,22 @@ def tril_product(A, B, out=None, add=False, lower=False):
 
 
 def _tril_product(A, B, C, beta, lower):
+    A, B = matrix(A), matrix(B)
     if lower:
-        lower_products.lower_product(matrix(A), matrix(B), C, beta)
-    elif A.shape[1]:
-        blocked.tril_product(matrix(A), matrix(B), C, 1.0, beta)
-    elif not beta:
+        lower_products.lower_product(A, B, C, beta)
+        blocked.clear_upper(C)
+        return
+    if A.shape[1] == 0 and not beta:
         C[:] = 0
-    blocked.clear_upper(C)
+
+    def fill(i, j):
+        if A.shape[1]:
+            blas.gemm(A[i:j], B[:i], C[i:j, :i], blas.N, blas.T, 1.0, beta)
+            blocked.tril_product(A[i:j], B[i:j], C[i:j, i:j], 1.0, beta)
+        blocked.clear_upper(C[i:j, i:j])
+        C[i:j, j:] = 0
+
+    over_triangle(fill, len(C), A.size * len(C))
 
 
 def tril(A):
