@@ -195,15 +195,20 @@ def leave_out(hyper, rows, plan):
     return _left_out(hyper, rows, rows.y - shift, var - noise, rows.labels)
 
 
+def few_labels(rows):
+    """Whether labels are too few to be held out."""
+    return not rows.later and len(np.unique(rows.labels)) < FEW_LABELS
+
+
 def cross_validate(one, rows, plan, seconds):
     """As ``leave_out``; if labels are few, hyperparameters have not seen what is left out either.
 
     They are those of a process that trains without each fold of labels.
     """
-    left, there = leave_out(one.model, rows, plan), np.unique(rows.labels)
-    if rows.later or len(there) >= FEW_LABELS:
+    left = leave_out(one.model, rows, plan)
+    if not few_labels(rows):
         return left
-    fold = np.searchsorted(there, rows.labels) % FOLDS
+    fold = np.unique(rows.labels, return_inverse=True)[1] % FOLDS
     mean, var = left.mean.copy(), left.var_f.copy()
     for k in np.unique(fold):
         at, others = fold == k, rows.some(fold != k)

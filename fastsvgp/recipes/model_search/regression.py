@@ -21,6 +21,7 @@ from .left_out import (
     covariances_for_later,
     cross_validate,
     factors_and_scores,
+    few_labels,
     inducing_for,
     leave_out,
 )
@@ -188,7 +189,7 @@ class Regression(FromLook):
         for name, covariance, effect in self._covariances(early):
             one = ByEvidence(name, scale, early, covariance, effect=effect)
             try:
-                seconds = BY_BOUND * self._plan.left / 2
+                seconds = BY_BOUND * self._plan.left / (2 if few_labels(rows) else 1)
                 one.take(self._plan, seconds)
                 left = cross_validate(one, rows, self._plan, seconds)
             except FAILURES as error:

@@ -20,7 +20,7 @@ from ..scaling import UNUSED, Scale
 from ..searching import Start
 from ..splits import Split
 from .classes_and_counts import ClassesAndCounts
-from .left_out import FEW_LABELS
+from .left_out import few_labels
 from .plan import SearchPlan, counts_of, load_to_resume, saved_search
 from .regression import Regression
 from .rows import SearchRows, distinct_count, hold_out, number_held, sample_for_ranks, task_of
@@ -266,7 +266,7 @@ def _holds_out(rows, likelihood):
         return distinct_count(rows) >= FEW
     if len(rows) <= tuning.current.exact_rows:
         return False
-    return rows.later or len(np.unique(rows.labels)) >= FEW_LABELS
+    return not few_labels(rows)
 
 
 def _run(race, plan, signals):
