@@ -8,6 +8,7 @@ from support.small_models import X, Y, good
 import fastsvgp as fs
 
 # kinds that offer the functions of an SVGP, as far as they are already imported
+COLLAPSED = "SGPR((, bounds.GPLVM)? or bounds.(OrthogonalSGPR|GPLVM))?"
 KINDS = (
     "(DeepGP(,| or) )?(MultiGP(,| or) )?(QSGP, )?SVGP((,| or) VIF)?((,| or) bounds.Mixture)?"
     "(, sites.SiteSVGP or sites.VGP)?"
@@ -97,7 +98,7 @@ def test_what_an_sgpr_does_not_offer(name):
 @pytest.mark.parametrize("name", SGPR_ONLY)
 def test_what_an_svgp_does_not_offer(rng, name):
     message = (
-        f"{name}: `sgpr` must be a fastsvgp.SGPR( or bounds.OrthogonalSGPR)?, got SVGP, which"
+        f"{name}: `sgpr` must be a fastsvgp.{COLLAPSED}, got SVGP, which"
         " offers elbo, natural_step, (em, )?fit, predict_f, predict_y, sample_f, [0-9]+ more$"
     )
     with pytest.raises(TypeError, match=message):
@@ -124,7 +125,7 @@ def test_what_is_no_model_at_all(rng, name):
         (None, "NoneType"),
         (fs.SVGP, "type"),
     ):
-        kinds = f"({KINDS}|SGPR( or bounds.OrthogonalSGPR)?)"
+        kinds = f"({KINDS}|{COLLAPSED})"
         message = rf"{name}: `(model|sgpr)` must be a fastsvgp.{kinds}, got {kind}$"
         with pytest.raises(TypeError, match=message):
             BY_NAME[name](wrong, *(SVGP_ONLY | SGPR_ONLY)[name])

@@ -36,5 +36,9 @@ from ..conditioning.streaming import (
 )
 from ..near.model import VIF as VIF
 from ..near.record import NearRows as NearRows, neighbours as neighbours
+from ..uncertain.forecast import forecast as forecast, lagged as lagged
+from ..uncertain.gplvm import GPLVM as GPLVM, start_gplvm as start_gplvm
+from ..uncertain.infer import infer_inputs as infer_inputs
 from ..uncertain.input_covariance import input_covariance as input_covariance
 from ..uncertain.inputs import GaussianInputs as GaussianInputs
+from ..uncertain.measured import measured as measured

@@ -21,14 +21,14 @@ from .arguments import Data, KindArguments, Request, count, rows, rows_of_both
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .kinds import deep, near, qsgp, sgpr  # noqa: F401, for their registration
+from .kinds import deep, gplvm, near, qsgp, sgpr  # noqa: F401, for their registration
 from .kinds.svgp import minibatch_training as minibatch_training
 from .loop import LoopOptions
 
 
 def fit(
     model: RecordT,
-    X: Data,
+    X: Data | None,
     Y: Data,
     *,
     weights: Data | None = None,
@@ -63,13 +63,14 @@ def fit(
     - ``MultiGP``: the same, for all latent functions together;
     - ``DeepGP``: the same, with new draws of the hidden layers in each step;
     - ``SGPR`` and ``OrthogonalSGPR``: L-BFGS-B on the collapsed bound of all data;
+    - ``GPLVM``: the same, for its inputs too;
     - ``QSGP``: AdaGrad in place, on minibatches and on samples of the basis functions.
 
     Parameters
     ----------
-    model : SVGP, MultiGP, DeepGP, SGPR, OrthogonalSGPR or QSGP
+    model : SVGP, MultiGP, DeepGP, SGPR, OrthogonalSGPR, GPLVM or QSGP
         Model to start from. It is not modified.
-    X : (N, D) array
+    X : (N, D) array, or None for a ``GPLVM``, whose inputs are its own
     Y : (N,) or (N, P) array
         Arrays, ``numpy.memmap``, or any container that is indexed by a sorted array of row numbers
         (h5py, zarr). Only the rows of a batch are read; all rows are read when ``batch_size`` is N
@@ -240,6 +241,8 @@ def _fit(model, X, Y, given, session=None, until=None):
     until : value of ``time.perf_counter`` at which to stop, or None
     """
     call = SimpleNamespace(**given)
+    if X is None and hasattr(type(model), "row_numbers"):
+        X = model.row_numbers()
     X, Y = rows_of_both("fit", X, Y)
     if model is None and call.resume is not None:
         raise TypeError("fit: give `model` with `resume` too; fastsvgp.load(path).model is one")
