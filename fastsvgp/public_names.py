@@ -37,8 +37,12 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "train.compare_sums": ("FoldScores", "compare"),
         "near.model": ("VIF",),
         "near.record": ("NearRows", "neighbours"),
+        "uncertain.forecast": ("forecast", "lagged"),
+        "uncertain.gplvm": ("GPLVM", "start_gplvm"),
+        "uncertain.infer": ("infer_inputs",),
         "uncertain.input_covariance": ("input_covariance",),
         "uncertain.inputs": ("GaussianInputs",),
+        "uncertain.measured": ("measured",),
     },
     "covariances": {
         "covariances.additive": ("Additive",),
@@ -252,13 +256,14 @@ SEPARATE = ("interop", "sklearn")  # and those that need other packages: they ar
 # Names that work at the package too, because programs of others use them; no page does.
 FIXED = """
 AbsorbedDualSites BasisGP BernoulliLogit Blocks ChevronWeights Constant ConstantMean Convolutional
-Decoupled DecoupledWeights DualSites GaussianInputs HeteroskedasticGaussian HilbertBasis
+Decoupled DecoupledWeights DualSites GPLVM GaussianInputs HeteroskedasticGaussian HilbertBasis
 InducingBasis InducingPair InverseFreeWhitened Laplace Layer LikelihoodForm LinearMean Marginals
 Mixture Network OnFeatures Orthogonal OrthogonalSGPR Product RandomFourier Relaxed RelevanceBasis
 RobustMax SiteSVGP Sites Sum VGP WhitenedOrthogonal ZeroMean compare data_term_and_grad deep_gp
-dual_parameters effects elbo_and_grad_from_blocks extract_patches kl_term_and_grad laplace
-log_prior_and_grad multi_gp natural_step_and_grad natural_steps neighbours newton_schulz_step
-optimal_weights predict_f_and_vjp sampled_bound_and_grad sobol sufficient_sums tighter_bound
+dual_parameters effects elbo_and_grad_from_blocks extract_patches forecast infer_inputs
+kl_term_and_grad lagged laplace log_prior_and_grad measured multi_gp natural_step_and_grad
+natural_steps neighbours newton_schulz_step optimal_weights predict_f_and_vjp sampled_bound_and_grad
+sobol sufficient_sums tighter_bound
 tighter_bound_and_grad
 """.split()
 FIXED_AS = {
@@ -313,6 +318,7 @@ _NAMED = {
     ),
     "elbo_and_grad": "training_loss",
     "fit": "SVI Scipy checkpoint fit_lbfgs fit_scipy set_trainable",
+    "bounds.GPLVM": "BayesianGPLVM",
     "inducing.kmeans": "InducingPoints KMeans Kmeans inducing_points",
     "inducing.patches": "InducingPatches",
     "kernels.cholesky": "Cholesky",

@@ -44,5 +44,9 @@ from ..hilbert.sums import SufficientSums as SufficientSums, sufficient_sums as 
 from ..near.model import VIF as VIF
 from ..near.record import NearRows as NearRows, neighbours as neighbours
 from ..train.compare_sums import FoldScores as FoldScores, compare as compare
+from ..uncertain.forecast import forecast as forecast, lagged as lagged
+from ..uncertain.gplvm import GPLVM as GPLVM, start_gplvm as start_gplvm
+from ..uncertain.infer import infer_inputs as infer_inputs
 from ..uncertain.input_covariance import input_covariance as input_covariance
 from ..uncertain.inputs import GaussianInputs as GaussianInputs
+from ..uncertain.measured import measured as measured

@@ -7,11 +7,11 @@ Matrices may have any strides. Results are C-contiguous and have the dtype of th
 
 The reverse rule of ``op`` is ``op_vjp(output_bar, ...)``. These operations have one: ``cholesky``
 and ``cholesky_inverse``; ``solve_triangular``, ``multiply_triangular``, ``solve_tril`` and
-``inverse_triangular``; ``newton_schulz_step``; ``near_rows``; ``stationary``, ``inner`` and
-``squared_distances``; ``gather_patches``, ``patch_sums`` and ``patch_pair_sums``;
-``fourier_multiply_rows``;
-``gauss_hermite`` with its nodes; ``to_positive``. ``whitening_vjp`` is the rule of factor and solve
-together; ``whitened_cotangents`` and ``whitened_bars`` are that of ``whitened_marginals`` and
+``inverse_triangular``; ``newton_schulz_step``; ``near_rows``; ``normal_bumps`` and
+``normal_rises``; ``stationary``, ``inner`` and ``squared_distances``; ``gather_patches``,
+``patch_sums`` and ``patch_pair_sums``; ``fourier_multiply_rows``; ``gauss_hermite`` with its
+nodes; ``to_positive``. ``whitening_vjp`` is the rule of factor and solve together;
+``whitened_cotangents`` and ``whitened_bars`` are that of ``whitened_marginals`` and
 ``whitened_kl``. ``fourier_sweep``, ``whitened_step``, ``expectation``, ``tabulated_average``,
 ``largest``, ``expected_logsumexp`` and ``gaussian_term`` return derivatives with their values. All
 others have no rule, among them ``tril_*``, ``chevron_*``, ``cholesky_product``,
@@ -52,6 +52,13 @@ from .newton_schulz import (
     tril_congruence as tril_congruence,
 )
 from .nonuniform import interpolate_grid as interpolate_grid, spread_to_grid as spread_to_grid
+from .normal_inputs import (
+    normal_bumps as normal_bumps,
+    normal_bumps_vjp as normal_bumps_vjp,
+    normal_rise_sums as normal_rise_sums,
+    normal_rises as normal_rises,
+    normal_rises_vjp as normal_rises_vjp,
+)
 from .pairwise import (
     inner as inner,
     inner_vjp as inner_vjp,

@@ -34,6 +34,7 @@ OURS = {
     "DualState": "train.optimal_weights",
     "DualTying": "posteriors.dual_sites",
     "Exponential": "likelihoods.gamma",
+    "GPLVM": "uncertain.gplvm",
     "Gamma": "likelihoods.gamma",
     "Gaussian": "likelihoods.gaussian",
     "GaussianFactor": "posteriors.gaussian_factor",

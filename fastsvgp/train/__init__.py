@@ -22,14 +22,14 @@ from .arguments import Data, KindArguments, Request, count, rows, rows_of_both
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .kinds import basis, deep, near, qsgp, sgpr  # noqa: F401, for their registration
+from .kinds import basis, deep, gplvm, near, qsgp, sgpr  # noqa: F401, for their registration
 from .kinds.svgp import minibatch_training as minibatch_training
 from .loop import LoopOptions
 
 
 def fit(
     model: RecordT,
-    X: Data | Record,
+    X: Data | Record | None,
     Y: Data | None = None,
     *,
     weights: Data | None = None,
@@ -65,13 +65,14 @@ def fit(
     - ``DeepGP``: the same, with new draws of the hidden layers in each step;
     - ``SGPR`` and ``OrthogonalSGPR``: L-BFGS-B on the collapsed bound of all data;
     - ``BasisGP``: the same, on the bound from sums of all data;
+    - ``GPLVM``: the same, for its inputs too;
     - ``QSGP``: AdaGrad in place, on minibatches and on samples of the basis functions.
 
     Parameters
     ----------
-    model : SVGP, MultiGP, DeepGP, SGPR, OrthogonalSGPR, BasisGP, BasisSVGP or QSGP
+    model : SVGP, MultiGP, DeepGP, SGPR, OrthogonalSGPR, BasisGP, BasisSVGP, GPLVM or QSGP
         Model to start from. It is not modified.
-    X : (N, D) array, or SufficientSums
+    X : (N, D) array, or SufficientSums, or None for a ``GPLVM``, whose inputs are its own
     Y : (N,) or (N, P) array; none with sums
         Arrays, ``numpy.memmap``, or any container that is indexed by a sorted array of row numbers
         (h5py, zarr). Only the rows of a batch are read; all rows are read when ``batch_size`` is N
@@ -242,6 +243,8 @@ def _fit(model, X, Y, given, session=None, until=None):
     until : value of ``time.perf_counter`` at which to stop, or None
     """
     call = SimpleNamespace(**given)
+    if X is None and hasattr(type(model), "row_numbers"):
+        X = model.row_numbers()
     if model is None and call.resume is not None:
         raise TypeError("fit: give `model` with `resume` too; fastsvgp.load(path).model is one")
     training, *_ = models.serving("fit", model)

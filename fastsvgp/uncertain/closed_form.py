@@ -24,8 +24,9 @@ from ..means import ConstantMean, IdentityMean, LinearMean, ZeroMean
 from ..posteriors.base import Joint
 from ..records import Marginals, replace
 from ..records.inducing_sets import stack_sets
-from .factors import Line, bumps_vjp, expected_bumps_vjp
+from .factors import Line, bumps_vjp
 from .nodes import refuse_samples
+from .rows import row_bumps_vjp
 from .terms import Term, terms_of
 
 EACH = 8  # arrays of M^2 numbers a row that a chunk counts: smaller chunks stay in the caches
@@ -68,7 +69,7 @@ class ClosedFormPass(LayerProtocol):
             for one, s in zip(C, signs, strict=True)
         ])  # fmt: skip
         G = Q + self.alpha[:, :, None] * self.alpha[:, None] if alone else Q
-        self._G = G.reshape(-1, M * M)
+        self._G = G  # (P, M, M)
         self._slopes = slopes_of(layer.mean, self._outputs) if alone else None
 
     @property
@@ -78,53 +79,58 @@ class ClosedFormPass(LayerProtocol):
     @property
     def sizes(self):
         widest = max([self.num_inducing, *(term.width for term in self.terms)])
-        return [(widest, EACH * widest)]
+        rows_alone = len(self.terms) == 1 and not self.terms[0].factors
+        return [(widest, EACH if rows_alone else EACH * widest)]
 
     def _psi(self, X):
-        """Return E k(Z, x), (M, n), and E k(x, x), (n,)."""
-        psi = sum(term.expected(X.mean, X.var, self.Z) for term in self.terms)
-        return np.ascontiguousarray(psi.T), sum(t.variance(X.mean, X.var) for t in self.terms)
+        """Return E k(Z, x) of each term, their sum (M, n), and E k(x, x), (n,)."""
+        values = [term.expected(X.mean, X.var, self.Z) for term in self.terms]
+        own = sum(t.variance(X.mean, X.var) for t in self.terms)
+        return values, np.ascontiguousarray(sum(values).T), own
 
     def _shaped(self, values):
         return values.reshape(*self._outputs, values.shape[-1]).astype(self._dtype)
 
     def forward(self, X, rows=ALL):
         """Return ``(Marginals, residuals)`` at a chunk of rows."""
-        f, residuals = self.work.project(*self._psi(X))
-        var = f.var.reshape(len(self.alpha), -1) + self._spread(X)
-        return Marginals(self._with_mean(f.mean, X), self._shaped(var)), (X, residuals)
+        values, *psi = self._psi(X)
+        f, residuals = self.work.project(*psi)
+        var = f.var.reshape(len(self.alpha), -1) + self._spread(X, values)
+        return Marginals(self._with_mean(f.mean, X), self._shaped(var)), (X, values, residuals)
 
     def pull(self, residuals, f_bar):
         """Return the cotangents of means and variances, as ``GaussianInputs``.
 
-        With r the cotangent of the variance, C_bar = sum_p r_p G_p for the added variance, and the
-        bracket is pulled back as a plain prediction is. A slope w adds 2 w'Cov(x, k'a) + w'S w,
+        With r the cotangent of the variance, r_p is that of the form G_p of the added variance, and
+        the bracket is pulled back as a plain prediction is. A slope w adds 2 w'Cov(x, k'a) + w'S w,
         where Cov(x_d, k'a) = -s q sum_i a_i psi_i e_i with q = p / (1 + p s), so
         (s q)' = q (1 - s q).
         """
-        X, inner = residuals
+        X, values, inner = residuals
         f_bar = Marginals(*(np.asarray(bar, np.float64) for bar in (f_bar.mean, f_bar.var)))
         psi_bar = np.ascontiguousarray(self.work.pull(inner, f_bar).T)
         r = np.ascontiguousarray(f_bar.var.reshape(len(self.alpha), -1).T)
-        C_bar = kernels.matmul(r, self._G).reshape(len(X), *[self.num_inducing] * 2)
         mean_bar, var_bar = self._pull_line(X, f_bar)
         e = X.mean[:, None] - self.Z
-        for i, a in enumerate(self.terms):
-            psi = a.expected(X.mean, X.var, self.Z)
-            logs = psi_bar * psi
+        for i, (a, psi) in enumerate(zip(self.terms, values, strict=True)):
+            bar = psi_bar
             if self._slopes is not None:
                 q = a.precision / (1 + a.precision * X.var)
-                tilt = psi[:, :, None] * self._of_slopes(r)  # (n, M, D)
-                logs -= (tilt * (e * (X.var * q)[:, None])).sum(2)
+                tilt = self._of_slopes(r)  # (n, M, D)
+                bar = bar - (tilt * (e * (X.var * q)[:, None])).sum(2)
+                tilt *= psi[:, :, None]
                 mean_bar -= X.var * q * tilt.sum(1)
                 var_bar -= q * (1 - X.var * q) * (tilt * e).sum(1)
-            bars = [expected_bumps_vjp(a.precision, logs, X.var, e)]
-            for j, b in enumerate(self.terms[: i + 1]):
-                scale = (1.0 if i == j else 2.0) * a.amplitude * b.amplitude
-                at = scale * C_bar, X.mean, X.var, self.Z
-                bars.append(bumps_vjp(a.precision, b.precision, *at))
-            mean_bar += sum(bar[0] for bar in bars)
-            var_bar += sum(bar[1] for bar in bars)
+            own = row_bumps_vjp(a.precision, X.mean, X.var, self.Z, psi, bar, self._G, r)
+            mean_bar += own.mean
+            var_bar += own.var
+            for b in self.terms[:i]:
+                scale = 2.0 * a.amplitude * b.amplitude  # G is symmetric
+                C_bar = scale * kernels.matmul(r, self._G.reshape(len(self._G), -1))
+                C_bar = C_bar.reshape(len(X), *self._G.shape[1:])
+                more = bumps_vjp(a.precision, b.precision, C_bar, X.mean, X.var, self.Z)
+                mean_bar += more[0]
+                var_bar += more[1]
         return replace(X, mean=mean_bar.astype(self._dtype), var=var_bar.astype(self._dtype))
 
     def _of_slopes(self, r):
@@ -146,22 +152,24 @@ class ClosedFormPass(LayerProtocol):
 
     def means(self, X, rows=ALL):
         """Return the means alone."""
-        return self._with_mean(kernels.matmul(self.alpha, self._psi(X)[0]), X)
+        return self._with_mean(kernels.matmul(self.alpha, self._psi(X)[1]), X)
 
     def _with_mean(self, values, X):
         values = values.reshape(len(self.alpha), -1)
         return self._shaped(values if self.layer.mean is None else values + self.layer.mean(X.mean))
 
-    def _spread(self, X):
+    def _spread(self, X, values):
         """Return the variance (P, n) that the uncertainty of rows adds."""
-        total = np.zeros((len(self._G), len(X)))
+        total, flat = np.zeros((len(self._G), len(X))), self._G.reshape(len(self._G), -1)
         for i, a in enumerate(self.terms):
-            for j, b in enumerate(self.terms[: i + 1]):
+            for b in self.terms[:i] if not a.factors else self.terms[: i + 1]:
                 C = a.covariance(b, X.mean, X.var, self.Z, self.Z)
                 if C is not None:
-                    times = 1.0 if i == j else 2.0  # G is symmetric
-                    flat = C.reshape(len(X), -1)
-                    total += times * kernels.matmul(self._G, flat, transpose_b=True)
+                    times = 1.0 if a is b else 2.0  # G is symmetric
+                    C = C.reshape(len(X), -1)
+                    total += times * kernels.matmul(flat, C, transpose_b=True)
+            if not a.factors:
+                total += a.rows(X.mean, X.var).forms(self.Z, values[i], self._G).T
         return total if self._slopes is None else total + self._of_line(X)
 
     def _of_line(self, X):
@@ -194,7 +202,7 @@ class ClosedFormPass(LayerProtocol):
 
     def joint(self, X):
         """Return the ``Joint`` moments at all rows, which are independent of each other."""
-        psi, own = self._psi(X)
+        values, psi, own = self._psi(X)
         K = np.empty((len(X), len(X)))
         for n in range(len(X)):
             var = X.var + X.var[n]
@@ -203,7 +211,7 @@ class ClosedFormPass(LayerProtocol):
         mean, cov = self.work.joint(psi, K)
         cov = cov.reshape(-1, len(X), len(X))
         rows = np.arange(len(X))
-        cov[:, rows, rows] += self._spread(X)
+        cov[:, rows, rows] += self._spread(X, values)
         shape = *self._outputs, len(X), len(X)
         return Joint(self._with_mean(mean, X), cov.reshape(shape).astype(self._dtype))
 

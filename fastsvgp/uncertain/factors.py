@@ -188,12 +188,6 @@ def full_bumps(p, r, mean, S, Z, other, left=1.0, right=1.0):
     return first, second, _rise(first, second, _product(e, inner), o, of_e, of_o)
 
 
-def full_expected(p, mean, S, Z):
-    """Return E f (n, M) of a product of bumps for matrices S (n, D, D)."""
-    unit = np.eye(S.shape[-1])
-    return _expected_full(p, _solve(unit + S * p, unit), mean[:, None] - Z)
-
-
 def tilted(p, S, e):
     """Return (I + S P)^-1 S P e, (n, D), for one vector e (n, D) a row."""
     unit = np.eye(S.shape[-1])

@@ -52,7 +52,7 @@ class GaussianInputs:
     """
 
     mean: Array = leaf()
-    var: Array = leaf()
+    var: Array = leaf("positive")
     nodes: int | None = static(default=None)
 
     def __len__(self):

@@ -25,11 +25,10 @@ from .factors import (
     bumps,
     covariance,
     expected,
-    expected_bumps,
     full_bumps,
-    full_expected,
     tilted,
 )
+from .rows import row_bumps
 
 SERIES = 1e-17  # weight of a wave at which the series of a periodic covariance ends
 MOST_WAVES = 1 << 10
@@ -60,12 +59,16 @@ class Term(NamedTuple):
         waves = [f for f in self.factors.values() if isinstance(f, Wave)]
         return max((2 * len(f.weights) for f in waves), default=0)
 
+    def rows(self, mean, var):
+        """Return the ``RowBumps`` of the bumps."""
+        return row_bumps(self.precision, mean, var)
+
     def expected(self, mean, var, Z):
         """Return E k(Z, x), (n, M), for x ~ N(mean, var)."""
-        K = self.amplitude * self._known(mean, Z)
-        if var.ndim == 3:
-            return K * full_expected(self.precision, mean, var, Z)
-        K *= expected_bumps(self.precision, var, mean[:, None] - Z)
+        K = self.rows(mean, var).expected(Z)
+        K *= self.amplitude
+        if self.known:
+            K *= self._known(mean, Z)
         for c, f in self.factors.items():
             K *= expected(f, mean[:, c], var[:, c], Z[:, c])
         return K

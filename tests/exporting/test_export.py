@@ -111,8 +111,10 @@ def test_a_student_of_infinite_variance(rng, tmp_path):
 @pytest.mark.parametrize("scaled", [False, True])
 def test_mixtures_and_noise_that_varies(rng, tmp_path, scaled):
     model, X = model_of(rng, "rbf")
-    parts = [fs.replace(model, posterior=whitened(rng), likelihood=fs.Gaussian(n)) for n in (0.1, 2)]
-    both = fs.Mixture((*parts, fs.replace(model, covariance=fs.Matern32(1.5, 0.9))), (0.5, 0.3, 0.2))
+    noises = fs.Gaussian(0.1), fs.Gaussian(2.0)
+    parts = [fs.replace(model, posterior=whitened(rng), likelihood=one) for one in noises]
+    parts.append(fs.replace(model, covariance=fs.Matern32(1.5, 0.9)))
+    both = fs.Mixture(tuple(parts), shares=(0.5, 0.3, 0.2))
     predictor = fs.predictor(both, jitter=1e-4)
     mixed, one = (fs.predict_quantiles(p, X, LEVELS) for p in (predictor, predictor.models[0]))
     assert abs(mixed - one).max() > 0.1

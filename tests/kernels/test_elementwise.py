@@ -35,6 +35,13 @@ def test_exp_in_both_dtypes(rng):
         assert np.isfinite(special[5]) and special[5] > np.finfo(dtype).max / 4
 
 
+def test_expm1_keeps_its_digits_near_0(rng):
+    x = np.concatenate([rng.uniform(-1, 1, 4001) * 10.0 ** rng.uniform(-18, 2.5, 4001), [0.0]])
+    found, truth = elementwise(vmath.expm1)(x), np.expm1(x)
+    np.testing.assert_allclose(found, truth, rtol=4.5e-16, atol=0)
+    assert found[-1] == 0
+
+
 def test_power_of_half_in_both_dtypes(rng):
     power_of_half = elementwise(vmath.power_of_half)
     for dtype, highest, bound in ((np.float64, 1010, 4e-16), (np.float32, 125, 2e-7)):
