@@ -56,13 +56,14 @@ def export(predictor: Record, path: str | os.PathLike, *, scale: Scale | None = 
     Notes
     -----
     The file has the mean and the variance of new targets, or the class probabilities, and the
-    quantiles under Gaussian and Laplace noise, also of a mixture under Gaussian noise. In float64 they are those of ``predict_y`` and
-    ``predict_quantiles`` up to rounding. A ``.onnx`` file computes in the dtype of the predictor,
-    ``fs.predictor(model, dtype=np.float32)``, and the others in float64. Its output ``quantiles``
-    is at the optional input ``levels`` (K,), by default 0.05, 0.5, 0.95. It has no error codes:
-    rows that the C file refuses are NaN. The arrays take 8 M^2 bytes, for each output if their
-    q(u) have different covariances, and in C half of it if q(u) is narrower than the prior in all
-    directions. A row takes M^2 to 2 M^2 flops for each of these matrices.
+    quantiles under Gaussian and Laplace noise, also of a mixture under Gaussian noise. In float64
+    they are those of ``predict_y`` and ``predict_quantiles`` up to rounding. A ``.onnx`` file
+    computes in the dtype of the predictor, ``fs.predictor(model, dtype=np.float32)``, and the
+    others in float64. Its output ``quantiles`` is at the optional input ``levels`` (K,), by default
+    0.05, 0.5, 0.95. It has no error codes: rows that the C file refuses are NaN. The arrays take 8
+    M^2 bytes, for each output if their q(u) have different covariances, and in C half of it if q(u)
+    is narrower than the prior in all directions. A row takes M^2 to 2 M^2 flops for each of these
+    matrices.
 
     Examples
     --------
