@@ -33,7 +33,7 @@ BUDGETS = {
     "posteriors": 2100,
     "priors": 216,
     "qsgp": 2150,
-    "recipes": 4559,
+    "recipes": 4562,
     "records": 967,
     "runtime": 900,
     "sensitivity": 260,
