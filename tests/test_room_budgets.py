@@ -40,7 +40,7 @@ BUDGETS = {
     "sites": 632,
     "sklearn": 1554,
     "train": 3529,
-    "uncertain": 1500,
+    "uncertain": 1501,
 }
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

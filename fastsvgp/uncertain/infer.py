@@ -127,7 +127,7 @@ def infer_inputs(
 class _Search:
     """The bound of rows as a function of their means and variances; targets, weights (P, N)."""
 
-    def __init__(self, fast: Any, Y, weights, prior):
+    def __init__(self, fast, Y, weights, prior):
         self.Y, self.weights, self.prior = Y, weights, prior
         ones = np.ones(prior[0].shape)
         at = GaussianInputs(ones, ones)  # all columns are uncertain
@@ -146,7 +146,8 @@ class _Search:
         """Return the bound (n,) of these rows, and its gradient in ``mean`` and ``var``."""
         X = GaussianInputs(mean, var)
         f, residuals = self.work.forward(X)
-        w, m0, v0 = self.weights[:, rows], *(part[rows] for part in self.prior)
+        w = self.weights[:, rows]
+        m0, v0 = (part[rows] for part in self.prior)
         apart = self.Y[:, rows] - f.mean.reshape(w.shape)
         squares = apart**2 + f.var.reshape(w.shape)
         values = (-0.5 * w * (np.log(2 * np.pi * self.noise) + squares / self.noise)).sum(0)
