@@ -136,7 +136,8 @@ def forecast(
         S = moved
     dtype = np.result_type(stack_sets(model.inducing), np.float32)
     shape = (*history.shape[:-1], steps)
-    return tuple(np.stack(one, 1).reshape(shape).astype(dtype) for one in (means, variances))
+    found = [np.stack(one, 1).reshape(shape).astype(dtype) for one in (means, variances)]
+    return found[0], found[1]
 
 
 def _check_model(model):

@@ -237,9 +237,9 @@ def start_gplvm(
         check.finite("Y", Y)
         seen, values = np.ones(Y.shape), np.asarray(Y, np.float64)
     else:
-        weights = weighing.shape_weights(weights, Y)
-        weighing.check_values(weights)
-        seen = np.broadcast_to(weights.reshape(N, -1) > 0, Y.shape)
+        counted = weighing.shape_weights(weights, Y)
+        weighing.check_values(counted)
+        seen = np.broadcast_to(counted.reshape(N, -1) > 0, Y.shape)
         values = np.where(seen, Y, 0).astype(np.float64)
         check.finite("Y", values)
     centre = values.sum(0) / np.maximum(seen.sum(0), 1)

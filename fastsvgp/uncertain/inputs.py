@@ -37,11 +37,11 @@ class GaussianInputs:
     -----
     The closed form gives the exact mean and variance of f, and with Gaussian noise of targets. f is
     not normal: quantiles, densities, and targets of other likelihoods take the normal distribution
-    with these two moments for it, an approximation. A row takes M^2 exponentials per pair of terms
-    of the covariance and 2 M^2 P flops for P outputs; with ``nodes``, as much as ``nodes`` rows of
-    an array, its square for two columns. Everything is in float64 inside, and on the host. Source:
-    Girard, Rasmussen, Quinonero Candela & Murray-Smith, "Gaussian process priors with uncertain
-    inputs" (2003).
+    with these two moments for it, an approximation. A row takes M^2 / 2 exponentials for each RBF
+    term of the covariance, M^2 per pair of terms, and 2 M^2 P flops for P outputs; with ``nodes``,
+    as much as ``nodes`` rows of an array, its square for two columns. Everything is in float64
+    inside, and on the host. Source: Girard, Rasmussen, Quinonero Candela & Murray-Smith, "Gaussian
+    process priors with uncertain inputs" (2003).
 
     Examples
     --------
