@@ -162,10 +162,10 @@ def _function(name, function, results, checks=()):
 
 
 def _moments(description, stem):
-    count = description.count
+    latent = description.latent
     return f"""int {stem}_predict_y(const double *x, double *mean, double *var)
 {{
-    double m[{count}], v[{count}];
+    double m[{latent}], v[{latent}];
     int code = f(x, m, v);
     if (code == 0)
         y(m, v, mean, var);
@@ -175,11 +175,11 @@ def _moments(description, stem):
 
 
 def _quantiles(description, stem):
-    count = description.count
+    count, latent = description.count, description.latent
     return f"""int {stem}_predict_quantiles(const double *x, const double *levels, size_t count,
     double *quantiles)
 {{
-    double m[{count}], v[{count}];
+    double m[{latent}], v[{latent}];
     int code = f(x, m, v);
     for (size_t k = 0; k < count; k++)
         if (code == 0 && !(levels[k] > 0.0 && levels[k] < 1.0))

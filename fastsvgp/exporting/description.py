@@ -73,6 +73,11 @@ class Description:
         return {name: one for name, one in constants.arrays.items() if name in constants.read}
 
     @property
+    def latent(self):
+        """The number of latent functions, of all models of a mixture."""
+        return self.f.sizes[self.f.results[0]]
+
+    @property
     def count(self):
         """The number of numbers of a prediction at one row."""
         return self.outputs[0] if self.outputs else 1
@@ -228,7 +233,8 @@ def _units(function, scale, size):
 def _new_targets(constants, model, scale, size):
     function = Function(constants, {"m": size, "v": size})
     if isinstance(model, Mixture):
-        mean, var = _mix(function, model, size // len(model.models))
+        size //= len(model.models)
+        mean, var = _mix(function, model, size)
     else:
         mean, var = likelihoods.moments(function, model.likelihood, "m", "v")
         size //= model.likelihood.latents_per_output

@@ -17,6 +17,7 @@ from support.multi_gp_problems import multi_of
 
 import fastsvgp as fs
 from fastsvgp import covariances as cs, likelihoods as ls, posteriors as qs
+from fastsvgp.recipes.scaling import Scale
 
 
 def predictions(source, X, quantiles):
@@ -124,7 +125,7 @@ def test_mixtures_and_noise_that_varies(rng, tmp_path, scaled):
     varying = fs.MultiGP(tuple(layers), ls.HeteroskedasticGaussian(), mean=mean)
     check(fs.predictor(varying, jitter=1e-4), X, tmp_path)
     if scaled:
-        scale = fs.recipes.Scale.fit(X, 5 + 3 * X[:, 0], True)
+        scale = Scale.fit(X, 5 + 3 * X[:, 0], True)
         fs.export(predictor, tmp_path / "units.py", scale=scale)
         want = scale.back(*fs.predict_y(predictor, scale.X(X)))
         found = from_python(tmp_path / "units.py").predict_y(X)
