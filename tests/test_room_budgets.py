@@ -30,7 +30,7 @@ BUDGETS = {
     "near": 937,
     "optim": 1900,
     "paths": 600,
-    "posteriors": 2101,
+    "posteriors": 2102,
     "priors": 216,
     "qsgp": 2150,
     "recipes": 4080,
