@@ -31,7 +31,7 @@ BUDGETS = {
     "near": 1017,
     "optim": 1900,
     "paths": 651,
-    "posteriors": 2100,
+    "posteriors": 2102,
     "priors": 228,
     "qsgp": 2150,
     "recipes": 4756,

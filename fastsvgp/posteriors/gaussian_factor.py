@@ -30,7 +30,9 @@ from .whitening import (
     sums_pay,
 )
 
-LONG_FROM = 2  # data per inducing input and output
+LONG_FROM = 4  # data per inducing input and output
+# the same for one set if M^2 B is at least this: with two, SOLVE-GP takes up to 1.1 times as long
+LARGE, LARGE_FROM = 1e8, 2
 # outputs from which the Gram form takes less time than the long one if their cotangents are common,
 # and 1 / (3 P + 2) more if not; two, if only sums of their variances are needed
 MANY = 4
@@ -57,10 +59,12 @@ class GaussianSets(Posterior):
         M, needs_Kuf = len(prior.Kuu), needs(need, "Kuf", "blocks")
         shape = np.shape(getattr(self, self.fields_of(self.names[0])[0]))
         size = M * (shape[0] if len(shape) == 2 else 1)
+        large = len(self.names) == 1 and M * M * columns >= LARGE
+        long_from = LARGE_FROM if large else LONG_FROM
         many = 2 if SUMS in need and sums_pay(prior.Kuu, columns) else MANY
         if needs_Kuf and SmallWhitenedPass.suits(self, prior, size, columns):
             form = SmallWhitenedPass
-        elif needs_Kuf and columns >= LONG_FROM * size and size < many * M:
+        elif needs_Kuf and columns >= long_from * size and size < many * M:
             form = LongWhitenedPass
         elif "natural_step" in need or 2 * columns > 3 * size:
             form = GramWhitenedPass

@@ -144,9 +144,9 @@ def test_all_forms_agree(rng, kind, need, P):
     results, size = [], 19 * (P or 1)
     for columns, form, runs in (
         (0, whitening.BatchWhitenedPass, (slice(0, 60),)),
-        (2 * size - 1, whitening.GramWhitenedPass, (slice(0, 60),)),
-        (2 * size, whitening.LongWhitenedPass, (slice(0, 60),)),
-        (2 * size, whitening.LongWhitenedPass, (slice(0, 25), slice(25, 25), slice(25, 60))),
+        (4 * size - 1, whitening.GramWhitenedPass, (slice(0, 60),)),
+        (4 * size, whitening.LongWhitenedPass, (slice(0, 60),)),
+        (4 * size, whitening.LongWhitenedPass, (slice(0, 25), slice(25, 25), slice(25, 60))),
     ):
         work, f, Kuf_bars = q.start(blocks.Kuu, JITTER, columns, need), [], []
         assert type(work) is form

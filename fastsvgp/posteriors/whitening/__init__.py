@@ -38,9 +38,9 @@ and E = Q Lam,
     Lam_bar = m a' + H Lam * 2b
         so   Kuf_bar = L^-T Lam_bar = alpha a' + E * 2b.
 
-It takes trsm, gemm, syrk = 4 M^2 B, and 14/3 M^3, and is used from 2 P M on if the gradient of Kuf
-is needed. Its measured errors equal those of the other forms, in both dtypes and for cond(Kuu) up
-to 5e9: the error of L dominates.
+It takes trsm, gemm, syrk = 4 M^2 B, and 14/3 M^3, and is used from 4 P M on, from 2 P M on if M^2 B
+is large, if the gradient of Kuf is needed. Its measured errors equal those of the other forms, in
+both dtypes and for cond(Kuu) up to 5e9: the error of L dominates.
 
 Outputs whose cotangents are multiples of one row share products: ``common_cotangents``.
 
