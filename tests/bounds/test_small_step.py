@@ -317,7 +317,7 @@ def test_rows_in_tiles(rng, monkeypatch, steps):
 
 @pytest.mark.parametrize("M, N, taken", [
     (199, 2, True), (199, 2000, True), (240, 239, False), (240, 240, True), (257, 300, False),
-    (3, 200_000, False), (240, 1400, False),
+    (3, 400_000, False), (240, 1400, False),
 ])  # fmt: skip
 def test_sizes(M, N, taken):
     """Small, by L^-1 where the passes use it, and one chunk of rows."""

@@ -60,12 +60,7 @@ def test_classes(table):
     [
         (FEW, "gp.h", "must end in .c (C99), .py (Python with NumPy) or .onnx, got 'gp.h'"),
         (FEW, "no/gp.c", "cannot use"),
-        (
-            (*FEW, "--likelihood", "heteroskedastic"),
-            "gp.c",
-            "the likelihood HeteroskedasticGaussian",
-        ),
-        (("--method", "qsgp"), "gp.c", "must be a fastsvgp.MultiGP or SVGP, got QSGP"),
+        (("--method", "qsgp"), "gp.c", "must be a fastsvgp.MultiGP, SVGP or bounds.Mixture"),
     ],
 )
 def test_refusals(table, capsys, words, path, message):

@@ -18,7 +18,17 @@ KERNELS = {
 }
 OTHERS = {  # parameters that are not arrays, and their values here
     **dict.fromkeys(
-        ["transpose", "transpose_a", "transpose_b", "add", "scale", "need_C", "positive", "lower"],
+        [
+            "transpose",
+            "transpose_a",
+            "transpose_b",
+            "add",
+            "scale",
+            "need_C",
+            "positive",
+            "lower",
+            "sums",
+        ],
         False,
     ),
     **dict.fromkeys([f"overwrite_{letter}" for letter in "abcdlw"], False),

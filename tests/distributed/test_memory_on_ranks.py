@@ -26,8 +26,9 @@ class First:
         self.rows, self._tried = rows, False
 
     def sum(self, buffer):
-        # at first the ranks' numbers are summed: 1, rank, rank^2
-        buffer += buffer if self._tried else [1, 1, 1, 0, 0]
+        # at first the ranks' numbers are summed: 1, rank, rank^2; two are the counts of both ranks
+        other = buffer[::-1].copy() if buffer.size == self.size else buffer
+        buffer += other if self._tried else [1, 1, 1, 0, 0]
         self._tried = True
 
     def broadcast(self, buffer):

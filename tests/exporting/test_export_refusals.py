@@ -43,16 +43,17 @@ def test_covariances(tmp_path, name):
 @pytest.mark.parametrize("likelihood", [ls.Gamma(2.0), ls.Beta(3.0), ls.Binomial()])
 def test_likelihoods(tmp_path, likelihood):
     name = type(likelihood).__name__
-    message = f"the likelihood {name} cannot be exported; these can: Gaussian, Laplace"
+    message = f"the likelihood {name} cannot be exported; these can: Gaussian, Heterosk"
     with pytest.raises(TypeError, match=message):
         fs.export(predictor(likelihood=likelihood), tmp_path / "gp.py")
     assert not list(tmp_path.iterdir())
 
 
 def test_likelihoods_of_several_functions(rng, tmp_path):
-    made = fs.predictor(multi_of(rng, "heteroskedastic")[0])
-    with pytest.raises(TypeError, match="the likelihood HeteroskedasticGaussian cannot be"):
-        fs.export(made, tmp_path / "gp.c")
+    model = multi_of(rng, "heteroskedastic")[0]
+    counts = fs.replace(model, likelihood=ls.HeteroskedasticNegativeBinomial())
+    with pytest.raises(TypeError, match="the likelihood HeteroskedasticNegativeBinomial cannot be"):
+        fs.export(fs.predictor(counts), tmp_path / "gp.c")
 
 
 def test_means(tmp_path):
@@ -70,7 +71,7 @@ def test_models(rng, tmp_path):
     with pytest.raises(TypeError, match="posterior of the class Whitened; give fs.predictor"):
         fs.export(model, tmp_path / "gp.c")
     layer = fs.layers.Layer(one.covariance, one.inducing, one.posterior)
-    kind = r"`predictor` must be a fastsvgp.MultiGP or SVGP, got "
+    kind = r"`predictor` must be a fastsvgp.MultiGP, SVGP or bounds.Mixture, got "
     with pytest.raises(TypeError, match=f"{kind}DeepGP"):
         fs.export(fs.DeepGP((layer,), one.likelihood), tmp_path / "gp.c")
     vif = fs.VIF(model.covariance, model.inducing, model.posterior, model.likelihood)

@@ -278,8 +278,8 @@ def test_messages(rng):
         (fs.SVGP, "type"),
     ):
         kinds = (
-            "DeepGP, MultiGP, QSGP, SGPR, SVGP, VIF, bounds.BasisGP, bounds.BasisSVGP or"
-            " bounds.OrthogonalSGPR"
+            "DeepGP, MultiGP, QSGP, SGPR, SVGP, VIF, bounds.BasisGP, bounds.BasisSVGP,"
+            " bounds.GPLVM or bounds.OrthogonalSGPR"
         )
         with pytest.raises(TypeError, match=f"fit: `model` must be a fastsvgp.{kinds}, got {name}"):
             fs.fit(wrong, X, Y, steps=1)
