@@ -6,7 +6,8 @@ import fastsvgp as fs
 
 from ..exporting.write import write_source
 from .errors import UsageError, join
-from .fitted import Fitted, options
+from .fitted import Fitted
+from .kinds import options
 from .mpi import refuse_copies
 
 

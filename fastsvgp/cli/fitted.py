@@ -11,7 +11,6 @@ import fastsvgp as fs
 from .. import DataFileError, check
 from ..bounds.predictor import held_predictor
 from ..files import as_path
-from ..latents.model import layers_of as latents_of
 from ..recipes.fitted import scale_to_json
 from ..recipes.scaling import Scale
 from ..records import load_with_extra
@@ -24,6 +23,7 @@ from .data.targets import as_list, scale_targets
 from .data.task import class_name
 from .errors import UsageError, join
 from .fitted_files import FORMAT, check_fields, file_of
+from .kinds import bottom, options
 from .settings.names import kind_of
 
 FEW = 1000  # rows, for which one factorisation costs less than a predictor
@@ -441,15 +441,3 @@ def load_fitted(path: str | os.PathLike[str]) -> Fitted:
     >>> fitted.predict([[0.5, 1.5]]).mean  # doctest: +SKIP
     """
     return Fitted.load(path)
-
-
-def bottom(model):
-    """Return the first layer of a model, which has inducing inputs; an SVGP is a layer itself."""
-    if isinstance(model, fs.MultiGP):
-        return latents_of(model)[0]
-    return model.layers[0] if isinstance(model, fs.DeepGP) else model
-
-
-def options(model, jitter):
-    """Return the options of a prediction with this jitter; none if no matrix is factorised."""
-    return {} if isinstance(model, fs.QSGP) else {"jitter": jitter}

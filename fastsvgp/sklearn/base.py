@@ -34,10 +34,10 @@ from ..records.inducing_sets import stack_sets
 from ..runtime.progress_bar import Progress
 from .columns import explain_error, refuse_dates, refuse_other_shapes
 from .effects import plot_effects
-from .kernels import fixed_fields, from_kernel
+from .kernels import expand_to_layers, fixed_fields, from_kernel
 from .model_search import names_of, warn_outside
 from .sampling import draw
-from .training import leave_out, scatter, train, warn_if_poor
+from .training import leave_out, merit, scatter, train, warn_if_poor
 
 P = ParamSpec("P")
 MEANT = {  # names in other packages, and the setting
@@ -208,7 +208,7 @@ class SVGPEstimator(BaseEstimator):
                 start = replace(start, model=model)
             with closing(Progress(start.fit["steps"], quiet=not self.verbose)) as progress:
                 trained = train(start, Xs, ys, weights, kind, stopping, progress)
-            if best is None or _merit(trained) > _merit(best):
+            if best is None or merit(trained) > merit(best):
                 best = trained
             if trained.interrupted:
                 break
@@ -328,7 +328,7 @@ class SVGPEstimator(BaseEstimator):
             return start
         names = fixed_fields(self.covariance)
         if isinstance(start.model, MultiGP):
-            names = _expand_to_layers(names, len(start.model.latents))
+            names = expand_to_layers(names, len(start.model.latents))
         elif not isinstance(start.model, SVGP):
             names = tuple(
                 "noise_variance" if name == "likelihood.variance" else name for name in names
@@ -443,15 +443,3 @@ def kind_of_posterior(model):
     """Return the class of the posteriors of a fitted model, which all are of one class."""
     model = model.models[0] if isinstance(model, Mixture) else model
     return type(next(iter(posteriors_of(model).values())))
-
-
-def _expand_to_layers(names, count):
-    """Return the paths in a model of ``count`` layers that fields of an SVGP have."""
-    of_layers = [name for name in names if name.startswith("covariance.")]
-    there = [f"latents.{number}.{name}" for number in range(count) for name in of_layers]
-    return *there, *(name for name in names if name not in of_layers)
-
-
-def _merit(trained):
-    """Score of a restart: held-out log density if there is one, else the bound."""
-    return trained.bound if trained.score is None else trained.score

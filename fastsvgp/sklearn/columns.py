@@ -6,6 +6,8 @@ import numbers
 import numpy as np
 from scipy import sparse
 
+from ..recipes import columns_of
+
 IMPUTE = "; to fill in missing values, put sklearn.impute.SimpleImputer before it in a Pipeline"
 ENCODE = "; encode it, for example by OneHotEncoder(sparse_output=False) of scikit-learn"
 SINCE = "; give numbers, such as days: (t - t.min()) / np.timedelta64(1, 'D')"
@@ -98,6 +100,24 @@ def refuse_other_columns(y, columns):
             f"`y` has shape {y.shape}, and the likelihood reads the columns {', '.join(columns)},"
             f" in this order: give y ({len(y)}, {len(columns)})"
         )
+
+
+def describe_shape(axes):
+    """Return the shape of targets with these axes () or (P,), for messages."""
+    return f"(N, {axes[0]})" if axes else "(N,)"
+
+
+def like_those_fitted(y, likelihood, axes):
+    """Convert targets to floats; refuse others than a model with these ``axes`` was fitted to."""
+    y, columns = check_numbers(y), columns_of(likelihood)
+    if len(columns) > 1:
+        refuse_other_columns(y, columns)
+    elif y.shape[1:] != axes:
+        raise ValueError(
+            f"`y` has shape {y.shape}; the model was fitted to targets of shape"
+            f" {describe_shape(axes)}"
+        )
+    return y
 
 
 def check_numbers(y):

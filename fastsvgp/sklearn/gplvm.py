@@ -40,6 +40,16 @@ class GPLVM(TransformerMixin, BaseEstimator):
     bound_ : float
         In nats.
     n_iter_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastsvgp.sklearn import GPLVM
+    >>> angles = np.linspace(0, 3, 40)
+    >>> X = np.column_stack([np.sin(angles), np.cos(angles), angles**2])
+    >>> model = GPLVM(1, n_inducing=10, random_state=0).fit(X)
+    >>> model.transform(X[:2]).shape, model.inverse_transform([[0.0]]).shape
+    ((2, 1), (1, 3))
     """
 
     def __init__(self, n_components=2, *, n_inducing=50, max_iter=300, random_state=None):

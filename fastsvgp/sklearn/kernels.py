@@ -271,3 +271,10 @@ def _power(kernel):
     if type(covariance) is Constant:
         return Constant(_combine(math.prod, [covariance.variance] * exponent))
     return reduce(mul, [covariance] * exponent)
+
+
+def expand_to_layers(names, count):
+    """Return the paths in a model of ``count`` layers that fields of an SVGP have."""
+    of_layers = [name for name in names if name.startswith("covariance.")]
+    there = [f"latents.{number}.{name}" for number in range(count) for name in of_layers]
+    return *there, *(name for name in names if name not in of_layers)

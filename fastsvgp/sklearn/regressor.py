@@ -16,7 +16,13 @@ from ..names import COUNTS, POSITIVE, PROPORTIONS
 from ..near.model import VIF
 from ..runtime.thresholds import INDUCING
 from .base import SVGPEstimator, names_settings
-from .columns import check_numbers, refuse_other_columns, split_missing
+from .columns import (
+    check_numbers,
+    describe_shape,
+    like_those_fitted,
+    refuse_other_columns,
+    split_missing,
+)
 from .effects import ADDED
 from .model_search import changed_settings, check_budget, merge_with_split, run_search, seed_of
 from .training import add_near_rows, check_neighbours
@@ -239,7 +245,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         if self.warm_start and hasattr(self, "model_") and y.shape[1:] != self._y_shape:
             raise ValueError(
                 f"`y` has shape {y.shape}, but the model to continue from (warm_start=True) has"
-                f" targets {self._targets}"
+                f" targets {describe_shape(self._y_shape)}"
             )
         self._y_shape = y.shape[1:]
         self._check_settings()
@@ -407,9 +413,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         X, y = self._rows_like_those_fitted(X, y)
         likelihood = self.model_.likelihood
         Xs, ys = self._units(self.scale_, X, y)
-        density = predict_log_density(
-            self._predictor, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
-        )
+        Xs = Xs.astype(self._dtype, copy=False)
+        density = predict_log_density(self._predictor, Xs, ys, jitter=self.jitter_)
         units = self.scale_.log_units(y)
         # the probability of a limit has no units
         return density - (units * (y[:, 1] == 0) if isinstance(likelihood, Censored) else units)
@@ -417,16 +422,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     def _rows_like_those_fitted(self, X, y, weights=None):
         """Validate rows with targets for a fitted model; y (N, 1) becomes (N,)."""
         X, y = self._validate_rows(X, y)
-        y, likelihood = check_numbers(y), self.model_.likelihood
-        columns = recipes.columns_of(likelihood)
-        if len(columns) > 1:
-            refuse_other_columns(y, columns)
-        elif y.shape[1:] != self._y_shape:
-            raise ValueError(
-                f"`y` has shape {y.shape}; the model was fitted to targets of shape {self._targets}"
-            )
+        y = like_those_fitted(y, self.model_.likelihood, self._y_shape)
         if isinstance(self.scale_, recipes.LogScale):
-            recipes.check_log_target(likelihood, y, weights)
+            recipes.check_log_target(self.model_.likelihood, y, weights)
         return X, y[:, 0] if self._y_shape == (1,) else y
 
     def predict_quantiles(self, X, levels):
@@ -443,15 +441,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         (N,) or (N, P), with a leading axis of K if ``levels`` is a sequence
         """
         Xs = self._ready(X)
-        found = self.scale_.back(
-            predict_quantiles(self._predictor, Xs, levels, jitter=self.jitter_)
-        )
-        return self._reshape(found, lead=1 + np.ndim(levels))
-
-    @property
-    def _targets(self):
-        """Shape of y, for messages."""
-        return f"(N, {self._y_shape[0]})" if self._y_shape else "(N,)"
+        found = predict_quantiles(self._predictor, Xs, levels, jitter=self.jitter_)
+        return self._reshape(self.scale_.back(found), lead=1 + np.ndim(levels))
 
     def _reshape(self, values, lead=1):
         """Give predictions the shape of y in ``fit``, which can be (N, 1)."""

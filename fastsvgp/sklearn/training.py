@@ -217,3 +217,8 @@ def wide_factors(shape, rng):
     drawn = WIDE ** rng.uniform(-1, 1, shape)
     common = WIDE ** (rng.uniform(-1, 1) / np.size(drawn))
     return common * np.sqrt(np.mean(drawn**-2.0)) * drawn
+
+
+def merit(trained):
+    """Score of a restart: held-out log density if there is one, else the bound."""
+    return trained.bound if trained.score is None else trained.score

@@ -14,7 +14,8 @@ from ...records import leaves
 from ...records.inducing_sets import sets_of
 from ...runtime.extras import install_hint
 from ..data.targets import select_target
-from ..fitted import Fitted, bottom
+from ..fitted import Fitted
+from ..kinds import bottom
 from . import effects, linear, metrics, outputs, page, plots
 from .outputs import METRICS, MODEL, REPORT
 from .predictions import write_untargeted
