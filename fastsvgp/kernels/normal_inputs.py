@@ -82,7 +82,7 @@ def normal_rises_vjp(mean, Z, values, kappa, nu, shift, G, weights, sums=False):
     forms : (N, P)
     sums : (P, M, M), or None
     log_bar : (N, M)
-        Of log |v|: v_bar times v.
+        Of the logarithm of the size of v: v_bar times v.
     mean_bar, kappa_bar, nu_bar : (N, D)
     shift_bar : (N,)
     Z_bar : (M, D)

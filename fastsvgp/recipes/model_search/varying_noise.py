@@ -11,7 +11,6 @@ exp(u / 2 - g) / noise (Lazaro-Gredilla and Titsias 2011): these factors are wei
 import numpy as np
 
 from ...bounds.predict import predict_f
-from ...bounds.svgp import SVGP
 from ...covariances import Matern32
 from ...inducing import kmeans, median_lengthscales
 from ...latents.model import MultiGP
@@ -69,7 +68,7 @@ def precisions(model, X):
     return np.exp(0.5 * u - g)
 
 
-def with_varying_noise(svgp: SVGP, model: SVGP):
+def with_varying_noise(svgp, model):
     """Return the ``MultiGP`` of an SVGP and the log of its noise, changed by h."""
     f = Layer(svgp.covariance, None, svgp.posterior)
     h = Layer(model.covariance, model.inducing, model.posterior)
