@@ -239,6 +239,7 @@ FRONT = (
     "Softmax",
     "Whitened",
     "Marginal",
+    # fmt: off
     "ravel",
     "adam",
     "sgd",
@@ -250,6 +251,7 @@ FRONT = (
     "NotPositiveDefinite",
     "RemoteError",
     "VarianceClampWarning",
+    # fmt: on
 )
 WHOLE = ("extending", "kernels")  # modules that are public as a whole
 SEPARATE = ("interop", "sklearn")  # and those that need other packages: they are imported by name

@@ -32,7 +32,7 @@ BUDGETS = {
     "optim": 1900,
     "paths": 651,
     "posteriors": 2102,
-    "priors": 228,
+    "priors": 241,
     "qsgp": 2150,
     "recipes": 4756,
     "records": 974,

@@ -75,7 +75,34 @@ def test_eigenvalues_below_a_quarter_are_raised_to_it():
     np.testing.assert_allclose(root @ root.T, V @ np.diag([0.01, 4.0, 4.0]) @ V.T, atol=1e-12)
 
 
-def test_draws_are_antithetic_and_have_the_covariance_of_the_gaussian(rng):
+def test_draws_are_shortened_where_the_bound_falls_faster_than_the_gaussian(monkeypatch):
+    """Almost without noise the evidence of a parabola has a long curved ridge."""
+    X = np.linspace(-2, 2, 25)[:, None]
+    Y = X[:, 0] ** 2 + 1e-3 * np.sin(40 * X[:, 0])
+    start = fs.SGPR(fs.Matern52(10.0, np.array([4.0])), X, 1e-5)
+    options = {"priors": {"covariance.lengthscales": fs.priors.LogNormal(2.0, 3.0)}}
+    model, _ = fs.fit(start, X, Y, fixed="inducing", steps=300, **options)
+    monkeypatch.setattr(around_mode, "FARTHEST", np.inf)  # of a mode that is found roughly
+    found = fs.laplace(model, X, Y, rng=0, **options)
+
+    def height(svgp):
+        noise = float(svgp.likelihood.variance)
+        sgpr = fs.SGPR(svgp.covariance, X, noise)
+        prior, _ = fs.priors.log_prior_and_grad(sgpr, options["priors"])
+        return fs.collapsed_bound(sgpr, X, Y) + prior
+
+    heights = [height(one) for one in found.models]
+    mode = height(fs.optimal_svgp(model, X, Y))
+    z = np.random.default_rng(0).standard_normal((8, 3))
+    allowed = np.square(z).sum(axis=1).max() + around_mode.FALL
+    assert min(heights) > mode - allowed - 0.1
+    monkeypatch.setattr(around_mode, "FALL", np.inf)
+    far = [height(one) for one in fs.laplace(model, X, Y, rng=0, **options).models]
+    assert min(far) < min(heights)
+
+
+def test_draws_are_antithetic_and_have_the_covariance_of_the_gaussian(rng, monkeypatch):
+    monkeypatch.setattr(around_mode, "FALL", np.inf)
     model, X, Y = trained(rng, priors=PRIORS)
     mixture = fs.laplace(model, X, Y, priors=PRIORS, draws=400, rng=1)
     draws = np.array([log_parameters(one) for one in mixture.models])
