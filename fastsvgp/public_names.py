@@ -239,20 +239,9 @@ FRONT = (
     "Softmax",
     "Whitened",
     "Marginal",
-    # fmt: off
-    "ravel",
-    "adam",
-    "sgd",
-    "save",
-    "load",
-    "replace",
-    "DataFileError",
-    "Diverged",
-    "NotPositiveDefinite",
-    "RemoteError",
-    "VarianceClampWarning",
-    # fmt: on
-)
+    "ravel", "adam", "sgd", "save", "load", "replace",
+    "DataFileError", "Diverged", "NotPositiveDefinite", "RemoteError", "VarianceClampWarning",
+)  # fmt: skip
 WHOLE = ("extending", "kernels")  # modules that are public as a whole
 SEPARATE = ("interop", "sklearn")  # and those that need other packages: they are imported by name
 # Names that work at the package too, because programs of others use them; no page does.
