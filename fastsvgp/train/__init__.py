@@ -15,7 +15,7 @@ from ..optim.schedules import fraction
 from ..priors.densities import Prior
 from ..priors.on_models import place_priors
 from ..records.persistence import as_json
-from ..records.typed import Group, Moves, Names, Record, RecordT, Seed
+from ..records.typed import Group, Moves, Names, RecordT, Seed
 from ..runtime import devices, dispatch
 from . import by_time, data_digests, ranks
 from .arguments import Data, KindArguments, Request, count, rows, rows_of_both
@@ -29,7 +29,7 @@ from .loop import LoopOptions
 
 def fit(
     model: RecordT,
-    X: Data | Record | None,
+    X: Data | SufficientSums | None,
     Y: Data | None = None,
     *,
     weights: Data | None = None,
