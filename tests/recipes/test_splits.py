@@ -84,7 +84,8 @@ def test_few_groups_are_left_out_of_hyperparameters(rng):
         one = ByEvidence("one", None, given, plain_on(rows.X), effect=0.3)
         left = cross_validate(one, given, SearchPlan(1.0, True), 1.0)
         found.append(left.mean[rows.labels == 2])
-    assert_allclose(*found, rtol=1e-9)
+    # they are targets less shifts, so rounding is that of the targets
+    assert_allclose(*found, rtol=1e-9, atol=1e-12 * np.abs(changed).max())
     assert np.ptp(found[0]) > 0
 
 
